@@ -1,0 +1,1 @@
+"""Allocguard: admission guard and account book for DRA devices that cost node-allocatable resources."""

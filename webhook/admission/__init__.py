@@ -1,0 +1,1 @@
+"""The way of one review: decode, route, decide, act, respond."""

@@ -1,0 +1,1 @@
+"""CEL as Kubernetes speaks it: checked compilation and bounded evaluation over raw objects."""

@@ -1,0 +1,1 @@
+"""Pure functions from Kubernetes objects and a snapshot to findings and values."""

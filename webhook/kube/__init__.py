@@ -1,0 +1,1 @@
+"""Kubernetes wire types and arithmetic, without I/O."""

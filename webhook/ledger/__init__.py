@@ -1,0 +1,1 @@
+"""The account book: what every node has and who is charged for it."""

@@ -1,0 +1,1 @@
+"""Admission policies: documents, compilation, evaluation, revisions, cases."""
