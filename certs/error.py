@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class CertificateError(Exception):
-    """A certificate, key or folder that cannot serve: ``place`` is the path, ``reason`` what is wrong and what helps."""
+    """A certificate, key or folder that cannot serve: ``place`` is the path, ``reason`` what is wrong with it."""
 
     def __init__(self, place: Path, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
