@@ -1,0 +1,128 @@
+from fractions import Fraction
+
+import pytest
+
+from webhook.kube.resource import carries, node_costs, read_device, read_entries, read_slice
+
+OLD = {"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores", "allocationMultiplier": "2"}}}
+NEW = {
+    "name": "d",
+    "nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "cores", "capacityMultiplier": "2000m"}}},
+}
+
+
+def test_both_releases_ways_of_writing_one_formula_have_one_digest() -> None:
+    assert read_device(OLD).digest == read_device(NEW).digest
+    assert read_device(OLD).digest.startswith("sha256:")
+
+
+def test_the_digest_has_no_names_and_no_capacities() -> None:
+    other = {**OLD, "name": "e", "capacity": {"cores": {"value": "8"}}}
+    assert read_device(other).digest == read_device(OLD).digest
+
+
+def test_another_multiplier_is_another_digest() -> None:
+    other = {"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores"}}}
+    assert read_device(other).digest != read_device(OLD).digest
+
+
+def test_a_missing_multiplier_of_1_36_is_the_servers_default_1() -> None:
+    costs, shape = node_costs({"nodeAllocatableResourceMappings": {"memory": {}}})
+    assert (costs[0].multiplier, costs[0].capacity_key, shape) == (1, None, "1.36")
+
+
+def test_1_37_overhead_alone_is_no_mapping() -> None:
+    device = read_device(
+        {"nodeAllocatableResources": {"memory": {"overhead": {"perPod": "1Gi", "perContainer": "500Mi"}}}}
+    )
+    assert not device.mapped
+    assert (device.costs[0].per_pod, device.costs[0].per_container) == (2**30, 500 * 2**20)
+    assert device.digest
+
+
+def test_v1beta1_keeps_device_fields_below_basic() -> None:
+    device = read_device({"name": "d", "basic": {k: v for k, v in OLD.items() if k != "name"}})
+    assert device.name == "d"
+    assert device.costs == read_device(OLD).costs
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"nodeAllocatableResourceMappings": [{"resourceName": "cpu"}]},
+        {"nodeAllocatableResourceMappings": {"cpu": 2}},
+        {"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "8 GB"}}},
+        {"nodeAllocatableResources": {"cpu": {"mapping": {}}}},
+        {"nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "x"}}}},
+    ],
+)
+def test_a_cost_that_cannot_be_read_is_never_taken_for_no_cost(field: dict[str, object]) -> None:
+    costs = read_device({"name": "d", **field}).costs
+    assert [cost.readable for cost in costs] == [False]
+
+
+def test_a_device_with_an_integer_beyond_64_bits_keeps_its_costs() -> None:
+    device = read_device({**OLD, "attributes": {"a": {"int": 10**30}}})
+    assert device.costs == read_device(OLD).costs
+
+
+def test_both_shapes_on_one_device_are_told() -> None:
+    assert read_device({**OLD, **NEW}).shape == "both"
+
+
+@pytest.mark.parametrize("spec", [None, [], 7, {"devices": 7}, {"devices": [None, 7, []]}, {"pool": [], "driver": 5}])
+def test_any_json_gives_a_slice(spec: object) -> None:
+    assert not read_slice({"kind": "ResourceSlice", "spec": spec}).mapped
+
+
+def test_slices_of_equal_devices_have_one_shape() -> None:
+    one = read_slice({"metadata": {"name": "a"}, "spec": {"driver": "d", "devices": [OLD]}})
+    two = read_slice({"metadata": {"name": "b"}, "spec": {"driver": "d", "devices": [dict(reversed(OLD.items()))]}})
+    assert one.shape == two.shape
+    assert one.shape != read_slice({"spec": {"driver": "d", "devices": [NEW]}}).shape
+
+
+def test_entries_of_1_36() -> None:
+    (entry,) = read_entries(
+        {
+            "nodeAllocatableResourceClaimStatuses": [
+                {"resourceClaimName": "c1", "containers": ["a", "b"], "resources": {"cpu": "1500m", "memory": "4Gi"}}
+            ]
+        }
+    )
+    assert entry.total() == {"cpu": Fraction(3, 2), "memory": 4 * 2**30}
+
+
+def test_entries_of_1_37_multiply_the_container_overhead() -> None:
+    (entry,) = read_entries(
+        {
+            "nodeAllocatableResourceClaimStatuses": [
+                {
+                    "resourceClaimName": "c1",
+                    "containers": ["a", "b"],
+                    "mapping": [{"name": "cpu", "quantity": "6"}],
+                    "overhead": [{"name": "memory", "perPod": "4Gi", "perContainer": "256Mi"}],
+                }
+            ]
+        }
+    )
+    assert entry.total() == {"cpu": 6, "memory": 4608 * 2**20}
+
+
+def test_a_container_listed_twice_counts_once() -> None:
+    (entry,) = read_entries(
+        {
+            "nodeAllocatableResourceClaimStatuses": [
+                {"resourceClaimName": "c", "containers": ["m", "m"], "overhead": [{"name": "cpu", "perContainer": "1"}]}
+            ]
+        }
+    )
+    assert entry.total() == {"cpu": 1}
+
+
+def test_carries_names_the_shapes_among_objects() -> None:
+    slices = [{"kind": "ResourceSlice", "spec": {"devices": [device]}} for device in (OLD, NEW)]
+    assert carries(slices[:1]) == {"1.36"}
+    assert carries(slices) == {"1.36", "1.37"}
+    pod = {"kind": "Pod", "status": {"nodeAllocatableResourceClaimStatuses": [{"mapping": [{"name": "cpu"}]}]}}
+    assert carries([pod, None, 7]) == {"1.37"}

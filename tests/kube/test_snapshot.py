@@ -1,0 +1,116 @@
+import random
+from typing import Any
+
+import pytest
+
+from webhook.kube.release import Release
+from webhook.kube.snapshot import Snapshot, build
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1", "uid": "u1"},
+    "status": {"allocatable": {"cpu": "8"}},
+}
+SLICE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s1"},
+    "spec": {
+        "driver": "d.example",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "g", "nodeAllocatableResourceMappings": {"cpu": {}}}],
+    },
+}
+CLAIM = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c1", "namespace": "ns", "uid": "c-1"},
+    "status": {
+        "allocation": {
+            "devices": {"results": [{"request": "r", "driver": "d.example", "pool": "n1", "device": "g"}] * 2},
+            "nodeSelector": {
+                "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+            },
+        }
+    },
+}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p1", "namespace": "ns", "uid": "p-1"},
+    "spec": {"nodeName": "n1", "resourceClaims": [{"name": "c", "resourceClaimName": "c1"}]},
+}
+OTHERS: list[dict[str, Any]] = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}},
+    {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "k"}},
+    {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t", "namespace": "ns"}},
+    {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": "d.example"}},
+    {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": "n1"}},
+]
+ALL = [NODE, SLICE, CLAIM, POD, *OTHERS]
+
+
+def filled(snapshot: Snapshot) -> set[str]:
+    return {name for name in Snapshot.__slots__ if name != "release" and len(getattr(snapshot, name))}
+
+
+def test_every_index_is_filled() -> None:
+    assert filled(build(ALL, Release())) == set(Snapshot.__slots__) - {"release", "free_slices"}
+
+
+def test_removing_everything_leaves_nothing_whatever_the_order() -> None:
+    order = random.Random(1)
+    for _ in range(20):
+        snapshot = build(order.sample(ALL, len(ALL)), Release())
+        for obj in order.sample(ALL, len(ALL)):
+            snapshot = snapshot.remove(obj)
+        assert filled(snapshot) == set()
+
+
+def test_an_older_snapshot_keeps_what_it_saw() -> None:
+    before = build([NODE, SLICE, CLAIM], Release())
+    after = before.remove(CLAIM)
+    assert before.device_claims["d.example", "n1", "g"][0].name == "c1"
+    assert ("d.example", "n1", "g") not in after.device_claims
+
+
+def test_a_claim_that_holds_one_device_twice_is_indexed_once() -> None:
+    assert len(build([CLAIM], Release()).device_claims["d.example", "n1", "g"]) == 1
+
+
+def test_the_later_object_of_a_name_wins() -> None:
+    newer = {**NODE, "metadata": {"name": "n1", "uid": "u2"}}
+    snapshot = build([NODE, newer], Release())
+    assert snapshot.nodes["n1"].uid == "u2"
+    assert [len(names) for names in snapshot.node_shapes.values()] == [1]
+
+
+def test_nodes_with_equal_slices_and_allocatable_share_a_shape() -> None:
+    other_node = {**NODE, "metadata": {"name": "n2"}}
+    other_slice = {
+        **SLICE,
+        "metadata": {"name": "s2"},
+        "spec": {**SLICE["spec"], "nodeName": "n2", "pool": {"name": "n2"}},
+    }
+    snapshot = build([NODE, other_slice, SLICE, other_node], Release())
+    assert [set(names) for names in snapshot.node_shapes.values()] == [{"n1", "n2"}]
+
+
+def test_kinds_of_other_groups_are_not_taken_for_ours() -> None:
+    foreign = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "Node", "metadata": {"name": "n1"}}
+    assert filled(build([foreign], Release())) == set()
+
+
+def test_knows() -> None:
+    snapshot = build([POD], Release())
+    assert snapshot.knows(POD)
+    assert not snapshot.knows(CLAIM)
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, {"kind": 7}, {"kind": "Pod", "metadata": []}, {"kind": "Node", "apiVersion": "v1"}]
+)
+def test_any_json_object_is_survived(broken: dict[str, Any]) -> None:
+    assert filled(build([broken], Release()).put(broken).remove(broken)) == set()

@@ -1,0 +1,226 @@
+"""Pods, nodes and node topologies, trimmed to what the facts read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from webhook.kube.quantity import Number, try_parse
+from webhook.kube.raw import Json, mapping, objects, sequence, text
+from webhook.kube.resource import Entry, read_entries
+
+
+def amounts(raw: object) -> dict[str, Number]:
+    """A raw resource list as exact numbers in base units; unreadable quantities are left out."""
+    found: dict[str, Number] = {}
+    for name, given in mapping(raw).items():
+        amount = try_parse(given)
+        if amount is not None:
+            found[str(name)] = amount
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container or init container. ``claims`` holds (pod-local claim name, request or empty)."""
+
+    name: str
+    requests: Mapping[str, Number]
+    limits: Mapping[str, Number]
+    claims: tuple[tuple[str, str], ...]
+    sidecar: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """One entry of ``spec.resourceClaims``: a claim named directly, or a template."""
+
+    name: str
+    claim_name: str
+    template_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. ``pod_requests``/``pod_limits`` are the pod-level resources (None where there are none),
+    ``claim_names`` maps pod-local claim names to ResourceClaim names where they are known,
+    ``resize`` are container requests of a resize in flight (status.allocatedResources or status resources).
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Json
+    owners: tuple[Json, ...]
+    node: str
+    nominated: str
+    phase: str
+    deleting: bool
+    scheduler: str
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...]
+    overhead: Mapping[str, Number]
+    pod_requests: Mapping[str, Number] | None
+    pod_limits: Mapping[str, Number] | None
+    claims: tuple[PodClaim, ...]
+    claim_names: Mapping[str, str]
+    entries: tuple[Entry, ...]
+    gates: tuple[str, ...]
+    extended_claim: str
+    started: str
+    resize: Mapping[str, Mapping[str, Number]]
+    ready: bool
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the pod has ended: the scheduler counts nothing for it any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    def users(self, local_name: str) -> tuple[str, ...]:
+        """Names of the init and regular containers that use the claim ``local_name``, in spec order, once each."""
+        return tuple(
+            container.name
+            for container in (*self.init_containers, *self.containers)
+            if any(name == local_name for name, _ in container.claims)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. ``ready`` is None where no Ready condition is known."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, Number]
+    capacity: Mapping[str, Number]
+    ready: bool | None
+    declared: frozenset[str]
+    kubelet: str
+    boot_id: str
+    created: str
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTopology:
+    """A NodeResourceTopology (topology.node.k8s.io): capacity by NUMA zone and resource, base units."""
+
+    node: str
+    zones: Mapping[int, Mapping[str, Number]]
+
+
+def _strings(raw: object) -> dict[str, str]:
+    return {str(name): value for name, value in mapping(raw).items() if isinstance(value, str)}
+
+
+def _container(raw: Json, init: bool) -> Container:
+    resources = mapping(raw.get("resources"))
+    requests, limits = amounts(resources.get("requests")), amounts(resources.get("limits"))
+    # A stored object has requests defaulted from limits; a file may not.
+    for name, amount in limits.items():
+        requests.setdefault(name, amount)
+    return Container(
+        name=text(raw.get("name")),
+        requests=requests,
+        limits=limits,
+        claims=tuple((text(use.get("name")), text(use.get("request"))) for _, use in objects(resources.get("claims"))),
+        sidecar=init and raw.get("restartPolicy") == "Always",
+    )
+
+
+def read_pod(obj: object) -> Pod:
+    """The model of a v1 Pod; fields of a wrong type count as absent (the schema tells)."""
+    metadata = mapping(mapping(obj).get("metadata"))
+    spec = mapping(mapping(obj).get("spec"))
+    status = mapping(mapping(obj).get("status"))
+    claims = tuple(
+        PodClaim(text(c.get("name")), text(c.get("resourceClaimName")), text(c.get("resourceClaimTemplateName")))
+        for _, c in objects(spec.get("resourceClaims"))
+    )
+    # Only claims made from templates have a status entry; a claim named directly joins by the spec.
+    names = {c.name: c.claim_name for c in claims if c.claim_name}
+    for _, row in objects(status.get("resourceClaimStatuses")):
+        names.setdefault(text(row.get("name")), text(row.get("resourceClaimName")))
+    pod_level = mapping(spec.get("resources"))
+    limits = amounts(pod_level.get("limits")) if isinstance(pod_level.get("limits"), dict) else None
+    requests = amounts(pod_level.get("requests")) if isinstance(pod_level.get("requests"), dict) else None
+    if limits:
+        requests = {**limits, **(requests or {})}
+    resize: dict[str, Mapping[str, Number]] = {}
+    for member in ("containerStatuses", "initContainerStatuses"):
+        for _, row in objects(status.get(member)):
+            held = amounts(row.get("allocatedResources"))
+            for name, amount in amounts(mapping(row.get("resources")).get("requests")).items():
+                held[name] = max(amount, held.get(name, amount))
+            if held:
+                resize[text(row.get("name"))] = held
+    conditions = {text(c.get("type")): c for _, c in objects(status.get("conditions"))}
+    return Pod(
+        namespace=text(metadata.get("namespace")),
+        name=text(metadata.get("name")),
+        uid=text(metadata.get("uid")),
+        labels=_strings(metadata.get("labels")),
+        annotations=mapping(metadata.get("annotations")),
+        owners=tuple(owner for _, owner in objects(metadata.get("ownerReferences"))),
+        node=text(spec.get("nodeName")),
+        nominated=text(status.get("nominatedNodeName")),
+        phase=text(status.get("phase")),
+        deleting=metadata.get("deletionTimestamp") is not None,
+        scheduler=text(spec.get("schedulerName")),
+        containers=tuple(_container(c, False) for _, c in objects(spec.get("containers"))),
+        init_containers=tuple(_container(c, True) for _, c in objects(spec.get("initContainers"))),
+        overhead=amounts(spec.get("overhead")),
+        pod_requests=requests,
+        pod_limits=limits,
+        claims=claims,
+        claim_names={local: name for local, name in names.items() if name},
+        entries=read_entries(status),
+        gates=tuple(text(gate.get("name")) for _, gate in objects(spec.get("schedulingGates"))),
+        extended_claim=text(mapping(status.get("extendedResourceClaimStatus")).get("resourceClaimName")),
+        started=text(status.get("startTime")),
+        resize=resize,
+        ready=mapping(conditions.get("Ready")).get("status") == "True",
+    )
+
+
+def read_node(obj: object) -> Node:
+    """The model of a v1 Node."""
+    metadata = mapping(mapping(obj).get("metadata"))
+    status = mapping(mapping(obj).get("status"))
+    info = mapping(status.get("nodeInfo"))
+    ready = next((c.get("status") for _, c in objects(status.get("conditions")) if c.get("type") == "Ready"), None)
+    return Node(
+        name=text(metadata.get("name")),
+        uid=text(metadata.get("uid")),
+        labels=_strings(metadata.get("labels")),
+        allocatable=amounts(status.get("allocatable")),
+        capacity=amounts(status.get("capacity")),
+        ready=None if ready is None else ready == "True",
+        declared=frozenset(f for f in sequence(status.get("declaredFeatures")) if isinstance(f, str)),
+        kubelet=text(info.get("kubeletVersion")),
+        boot_id=text(info.get("bootID")),
+        created=text(metadata.get("creationTimestamp")),
+        deleting=metadata.get("deletionTimestamp") is not None,
+    )
+
+
+def read_topology(obj: object) -> NodeTopology:
+    """The model of a NodeResourceTopology: its zones of type ``Node`` called ``node-N``."""
+    zones: dict[int, dict[str, Number]] = {}
+    for _, zone in objects(mapping(obj).get("zones")):
+        name = text(zone.get("name")).removeprefix("node-")
+        if zone.get("type") != "Node" or not (name.isascii() and name.isdigit()):
+            continue
+        capacity = zones.setdefault(int(name), {})
+        for _, row in objects(zone.get("resources")):
+            amount = try_parse(row.get("allocatable", row.get("capacity")))
+            if amount is not None:
+                capacity[text(row.get("name"))] = amount
+    return NodeTopology(text(mapping(mapping(obj).get("metadata")).get("name")), zones)

@@ -1,0 +1,352 @@
+"""ResourceSlices and pod status entries, read from every version and both releases into one model.
+
+The only module that knows where 1.36 (``nodeAllocatableResourceMappings``) and 1.37
+(``nodeAllocatableResources``) keep a device's cost, that v1beta1 puts device fields below ``basic``, and
+how the two releases write ``Pod.status.nodeAllocatableResourceClaimStatuses`` (KEP-5517).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from webhook.kube.quantity import Number, canonical, try_parse
+from webhook.kube.raw import Json, flag, integer, mapping, objects, sequence, text
+
+FIELD_136 = "nodeAllocatableResourceMappings"
+FIELD_137 = "nodeAllocatableResources"
+POD_FIELD = "nodeAllocatableResourceClaimStatuses"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What one allocation of a device costs its node of ``resource`` (base units: cores, bytes).
+
+    ``multiplier`` is None where there is no mapping (1.37 overhead alone) or where it cannot be read
+    (``readable`` is then false). With ``capacity_key`` the cost is consumed capacity times multiplier, else the
+    multiplier. ``per_pod`` and ``per_container`` are the 1.37 overheads.
+    """
+
+    resource: str
+    capacity_key: str | None
+    multiplier: Number | None
+    per_pod: Number = 0
+    per_container: Number = 0
+    readable: bool = True
+
+    @property
+    def mapped(self) -> bool:
+        """Whether there is a mapping, not only overhead."""
+        return self.multiplier is not None or not self.readable
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a slice; ``attributes``, ``capacity``, ``taints``, ``counters`` and ``nodes`` are raw JSON.
+
+    ``shape`` names the release whose field the device carries (``1.36``, ``1.37``), ``both`` or nothing.
+    """
+
+    name: str
+    attributes: Json
+    capacity: Json
+    multiple: bool
+    costs: tuple[NodeCost, ...]
+    shape: str
+    counters: tuple[Json, ...]
+    taints: tuple[Json, ...]
+    nodes: Json
+
+    @property
+    def mapped(self) -> bool:
+        """Whether allocating the device books something by a mapping (1.37 overhead alone does not count)."""
+        return any(cost.mapped for cost in self.costs)
+
+    @property
+    def digest(self) -> str:
+        """The mapping digest of the device, empty without node costs."""
+        return mapping_digest(self.costs)
+
+    def capacity_value(self, key: str) -> Number | None:
+        """The value of capacity ``key`` (literal name), None when absent or unreadable."""
+        entry = self.capacity.get(key)
+        return try_parse(entry.get("value")) if isinstance(entry, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A ResourceSlice. ``node`` is ``spec.nodeName`` or empty; ``nodes`` holds the other ways of selecting nodes;
+    slices of equal ``shape`` offer the same devices, by name and content.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    created: str
+    deleting: bool
+    owner_node_uid: str
+    owner_node: str
+    driver: str
+    pool: str
+    generation: int
+    count: int
+    node: str
+    nodes: Json
+    devices: tuple[Device, ...]
+    counter_sets: Mapping[str, Mapping[str, Number | None]]
+    shape: bytes
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(driver, pool name)."""
+        return (self.driver, self.pool)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether any device books something on the node."""
+        return any(device.costs for device in self.devices)
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """The mapping digests of the devices."""
+        return frozenset(device.digest for device in self.devices if device.costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a pod's ``nodeAllocatableResourceClaimStatuses``: amounts by resource, overheads of 1.37.
+
+    ``per_pod`` and ``per_container`` are already summed over the claim's devices, not over containers.
+    """
+
+    claim: str
+    containers: tuple[str, ...]
+    amounts: Mapping[str, Number]
+    per_pod: Mapping[str, Number]
+    per_container: Mapping[str, Number]
+    readable: bool = True
+
+    def total(self) -> dict[str, Number]:
+        """What the scheduler adds to the pod's request for this claim, by resource."""
+        total: dict[str, Number] = dict(self.amounts)
+        for resource, amount in self.per_pod.items():
+            total[resource] = total.get(resource, 0) + amount
+        for resource, amount in self.per_container.items():
+            total[resource] = total.get(resource, 0) + amount * len(set(self.containers))
+        return total
+
+
+@lru_cache(maxsize=4096)
+def mapping_digest(costs: tuple[NodeCost, ...]) -> str:
+    """``sha256:…`` of a device's mapping formula: resources, capacity keys, multipliers, overheads; no names,
+    no capacities, and the same for both releases' way of writing one formula. Empty without costs.
+    """
+    if not costs:
+        return ""
+
+    def number(value: Number | None) -> str:
+        return "" if value is None else canonical(value)
+
+    rows = sorted(
+        [c.resource, c.capacity_key or "", number(c.multiplier), number(c.per_pod), number(c.per_container)]
+        for c in costs
+    )
+    return "sha256:" + hashlib.sha256(orjson.dumps(rows)).hexdigest()
+
+
+def device_fields(device: object) -> Json:
+    """The object that holds a device's fields: the device itself, or its ``basic`` member in v1beta1."""
+    fields = mapping(device)
+    basic = fields.get("basic")
+    return basic if isinstance(basic, dict) else fields
+
+
+def _cost_136(resource: str, entry: object) -> NodeCost:
+    fields = mapping(entry)
+    key = fields.get("capacityKey")
+    # The API server stores multiplier "1" where none is given, also beside a capacityKey.
+    given = fields.get("allocationMultiplier")
+    multiplier = 1 if given is None else try_parse(given)
+    readable = isinstance(entry, dict) and multiplier is not None and (key is None or isinstance(key, str))
+    return NodeCost(resource, key if isinstance(key, str) else None, multiplier, readable=readable)
+
+
+def _cost_137(resource: str, entry: object) -> NodeCost:
+    fields = mapping(entry)
+    readable = isinstance(entry, dict)
+    key: str | None = None
+    multiplier: Number | None = None
+    form = fields.get("mapping")
+    if form is not None:
+        parts = mapping(form)
+        key = text(parts.get("capacityKey")) or None
+        multiplier = try_parse(parts.get("capacityMultiplier" if key is not None else "deviceMultiplier"))
+        readable = readable and multiplier is not None
+    overhead = mapping(fields.get("overhead"))
+    amounts: list[Number] = []
+    for name in ("perPod", "perContainer"):
+        given = overhead.get(name)
+        amount = 0 if given is None else try_parse(given)
+        readable = readable and amount is not None
+        amounts.append(amount or 0)
+    return NodeCost(resource, key, multiplier, amounts[0], amounts[1], readable)
+
+
+def node_costs(fields: Json) -> tuple[tuple[NodeCost, ...], str]:
+    """The node costs of a device (see :func:`device_fields`) and the release whose field holds them.
+
+    A device with both releases' fields is read by neither alone: all costs are returned, shape ``both``.
+    """
+    old, new = fields.get(FIELD_136), fields.get(FIELD_137)
+    if old is None and new is None:
+        return (), ""
+    costs: list[NodeCost] = []
+    shape = ""
+    if old is not None and old != {}:
+        shape = "1.36"
+        costs += [_cost_136(str(name), entry) for name, entry in mapping(old).items()]
+        if not isinstance(old, dict):
+            costs.append(NodeCost("", None, None, readable=False))
+    if new is not None and new != {}:
+        shape = "both" if shape else "1.37"
+        costs += [_cost_137(str(name), entry) for name, entry in mapping(new).items()]
+        if not isinstance(new, dict):
+            costs.append(NodeCost("", None, None, readable=False))
+    return tuple(costs), shape
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared_device(raw: bytes) -> Device:
+    return _device(orjson.loads(raw))
+
+
+def _device(device: Any) -> Device:
+    fields = device_fields(device)
+    costs, shape = node_costs(fields)
+    return Device(
+        name=text(mapping(device).get("name")),
+        attributes=mapping(fields.get("attributes")),
+        capacity=mapping(fields.get("capacity")),
+        multiple=flag(fields.get("allowMultipleAllocations")),
+        costs=costs,
+        shape=shape,
+        counters=tuple(item for _, item in objects(fields.get("consumesCounters"))),
+        taints=tuple(item for _, item in objects(fields.get("taints"))),
+        nodes={name: fields[name] for name in ("nodeName", "nodeSelector", "allNodes") if fields.get(name) is not None},
+    )
+
+
+def read_device(device: object) -> Device:
+    """The model of one raw device. Devices of equal content share one model, which keeps a large fleet small."""
+    try:
+        return _shared_device(orjson.dumps(device, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError):  # integers beyond 64 bits and lone surrogates have no JSON bytes
+        return _device(device)
+
+
+def _shape(*parts: object) -> bytes:
+    try:
+        content = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
+        content = repr(parts).encode("utf-8", "backslashreplace")
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def read_slice(obj: object) -> Slice:
+    """The model of a ResourceSlice of any version; fields of a wrong type count as absent (the schema tells)."""
+    metadata = mapping(mapping(obj).get("metadata"))
+    spec = mapping(mapping(obj).get("spec"))
+    pool = mapping(spec.get("pool"))
+    owner = next((o for _, o in objects(metadata.get("ownerReferences")) if o.get("kind") == "Node"), {})
+    counter_sets = {
+        text(item.get("name")): {
+            str(name): try_parse(mapping(value).get("value")) for name, value in mapping(item.get("counters")).items()
+        }
+        for _, item in objects(spec.get("sharedCounters"))
+    }
+    return Slice(
+        name=text(metadata.get("name")),
+        uid=text(metadata.get("uid")),
+        resource_version=text(metadata.get("resourceVersion")),
+        created=text(metadata.get("creationTimestamp")),
+        deleting=metadata.get("deletionTimestamp") is not None,
+        owner_node_uid=text(owner.get("uid")),
+        owner_node=text(owner.get("name")),
+        driver=text(spec.get("driver")),
+        pool=text(pool.get("name")),
+        generation=integer(pool.get("generation")),
+        count=integer(pool.get("resourceSliceCount")),
+        node=text(spec.get("nodeName")),
+        nodes={
+            name: spec[name]
+            for name in ("nodeSelector", "allNodes", "perDeviceNodeSelection")
+            if spec.get(name) is not None
+        },
+        devices=tuple(read_device(device) for device in sequence(spec.get("devices"))),
+        counter_sets=counter_sets,
+        shape=_shape(spec.get("devices"), spec.get("sharedCounters")),
+    )
+
+
+def _named_amounts(rows: object, member: str) -> tuple[dict[str, Number], bool]:
+    amounts: dict[str, Number] = {}
+    readable = rows is None or isinstance(rows, list)
+    for _, row in objects(rows):
+        given = row.get(member)
+        if given is None:
+            continue
+        amount = try_parse(given)
+        readable = readable and amount is not None
+        name = text(row.get("name"))
+        amounts[name] = amounts.get(name, 0) + (amount or 0)
+    return amounts, readable
+
+
+def read_entries(status: object) -> tuple[Entry, ...]:
+    """The entries of a raw pod status, in the shape of either release."""
+    entries: list[Entry] = []
+    for _, row in objects(mapping(status).get(POD_FIELD)):
+        amounts, fine = _named_amounts(row.get("mapping"), "quantity")
+        for name, given in mapping(row.get("resources")).items():
+            amount = try_parse(given)
+            fine = fine and amount is not None
+            amounts[str(name)] = amounts.get(str(name), 0) + (amount or 0)
+        per_pod, fine_pod = _named_amounts(row.get("overhead"), "perPod")
+        per_container, fine_container = _named_amounts(row.get("overhead"), "perContainer")
+        entries.append(
+            Entry(
+                claim=text(row.get("resourceClaimName")),
+                containers=tuple(name for name in sequence(row.get("containers")) if isinstance(name, str)),
+                amounts=amounts,
+                per_pod=per_pod,
+                per_container=per_container,
+                readable=fine and fine_pod and fine_container,
+            )
+        )
+    return tuple(entries)
+
+
+def carries(objs: Iterable[object]) -> frozenset[str]:
+    """Which releases' shapes (``1.36``, ``1.37``) stand in slices and pod status entries among raw ``objs``."""
+    shapes: set[str] = set()
+    for obj in objs:
+        fields = mapping(obj)
+        if fields.get("kind") == "ResourceSlice":
+            for device in sequence(mapping(fields.get("spec")).get("devices")):
+                inner = device_fields(device)
+                if inner.get(FIELD_136):
+                    shapes.add("1.36")
+                if inner.get(FIELD_137):
+                    shapes.add("1.37")
+        elif fields.get("kind") == "Pod":
+            for _, row in objects(mapping(fields.get("status")).get(POD_FIELD)):
+                if row.get("resources"):
+                    shapes.add("1.36")
+                if row.get("mapping") or row.get("overhead"):
+                    shapes.add("1.37")
+    return frozenset(shapes)

@@ -1,0 +1,287 @@
+"""The snapshot: an immutable view of the cluster objects that decisions need, with the indexes they look up.
+
+Persistent maps let a changed snapshot share everything else with the one before, so that a watch event, or
+judging an object as if it were not there, costs a few look-ups and no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from immutables import Map
+
+from webhook.kube.claims import Claim, read_claim, read_template
+from webhook.kube.core import Node, NodeTopology, Pod, read_node, read_pod, read_topology
+from webhook.kube.raw import Json, mapping, text
+from webhook.kube.release import Release
+from webhook.kube.resource import Slice, read_slice
+from webhook.kube.rollout import GROUP, DriverRollout, read_rollout
+
+Key = tuple[str, str]
+Shape = tuple[tuple[tuple[str, Any], ...], frozenset[tuple[str, bytes]]]
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def _add(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
+    return index.set(key, (*index.get(key, ()), item))
+
+
+def _drop(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
+    rest = tuple(other for other in index.get(key, ()) if other is not item)
+    if rest:
+        return index.set(key, rest)
+    return index.delete(key) if key in index else index
+
+
+def _mark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str, None]]:
+    return index.set(key, index.get(key, Map()).set(name, None))
+
+
+def _unmark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str, None]]:
+    members = index.get(key)
+    if members is None or name not in members:
+        return index
+    members = members.delete(name)
+    return index.set(key, members) if members else index.delete(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known of the cluster at one moment; every method that changes something gives a new snapshot.
+
+    Objects by name, namespaced ones by (namespace, name). Indexes: ``pools`` by (driver, pool name),
+    ``node_slices`` by ``spec.nodeName``, ``driver_slices`` names of a driver's slices, ``free_slices`` names of
+    slices that are not bound to one node, ``mapped_slices`` names of a driver's slices with node costs,
+    ``node_shapes`` names of nodes with equal allocatable and equal slices, ``claims_by_uid``,
+    ``device_claims`` claims that hold the device (driver, pool, device), ``pool_claims`` claims that hold any
+    device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
+    by ``spec.nodeName``, ``claim_pods`` pods that use the claim (namespace, name).
+    """
+
+    release: Release = field(default_factory=Release)
+    nodes: Map[str, Node] = Map()
+    slices: Map[str, Slice] = Map()
+    claims: Map[Key, Claim] = Map()
+    templates: Map[Key, Claim] = Map()
+    pods: Map[Key, Pod] = Map()
+    classes: Map[str, Json] = Map()
+    namespaces: Map[str, Json] = Map()
+    rollouts: Map[str, DriverRollout] = Map()
+    topologies: Map[str, NodeTopology] = Map()
+    pools: Map[Key, tuple[Slice, ...]] = Map()
+    node_slices: Map[str, tuple[Slice, ...]] = Map()
+    driver_slices: Map[str, Map[str, None]] = Map()
+    free_slices: Map[str, Map[str, None]] = Map()
+    mapped_slices: Map[str, Map[str, None]] = Map()
+    node_shapes: Map[Shape, Map[str, None]] = Map()
+    claims_by_uid: Map[str, Claim] = Map()
+    device_claims: Map[tuple[str, str, str], tuple[Claim, ...]] = Map()
+    pool_claims: Map[Key, tuple[Claim, ...]] = Map()
+    node_claims: Map[str, tuple[Claim, ...]] = Map()
+    pods_by_uid: Map[str, Pod] = Map()
+    node_pods: Map[str, tuple[Pod, ...]] = Map()
+    claim_pods: Map[Key, tuple[Pod, ...]] = Map()
+
+    def put(self, obj: Json) -> Snapshot:
+        """This snapshot with the raw object added, in place of the one of its kind, namespace and name."""
+        bare = self.remove(obj)
+        kind, name = _kind(obj), _name(obj)
+        key = (_namespace(obj), name)
+        match kind:
+            case "Node":
+                return bare._with_node(read_node(obj))
+            case "ResourceSlice":
+                return bare._with_slice(read_slice(obj))
+            case "ResourceClaim":
+                return bare._with_claim(read_claim(obj))
+            case "ResourceClaimTemplate":
+                return replace(bare, templates=bare.templates.set(key, read_template(obj)))
+            case "Pod":
+                return bare._with_pod(read_pod(obj))
+            case "DeviceClass":
+                return replace(bare, classes=bare.classes.set(name, obj))
+            case "Namespace":
+                return replace(bare, namespaces=bare.namespaces.set(name, obj))
+            case "DriverRollout":
+                return replace(bare, rollouts=bare.rollouts.set(name, read_rollout(obj)))
+            case "NodeResourceTopology":
+                return replace(bare, topologies=bare.topologies.set(name, read_topology(obj)))
+        return bare
+
+    def remove(self, obj: Json) -> Snapshot:
+        """This snapshot without the object of the same kind, namespace and name as ``obj``."""
+        kind, name = _kind(obj), _name(obj)
+        key = (_namespace(obj), name)
+        match kind:
+            case "Node" if name in self.nodes:
+                return self._without_node(self.nodes[name])
+            case "ResourceSlice" if name in self.slices:
+                return self._without_slice(self.slices[name])
+            case "ResourceClaim" if key in self.claims:
+                return self._without_claim(self.claims[key])
+            case "ResourceClaimTemplate" if key in self.templates:
+                return replace(self, templates=self.templates.delete(key))
+            case "Pod" if key in self.pods:
+                return self._without_pod(self.pods[key])
+            case "DeviceClass" if name in self.classes:
+                return replace(self, classes=self.classes.delete(name))
+            case "Namespace" if name in self.namespaces:
+                return replace(self, namespaces=self.namespaces.delete(name))
+            case "DriverRollout" if name in self.rollouts:
+                return replace(self, rollouts=self.rollouts.delete(name))
+            case "NodeResourceTopology" if name in self.topologies:
+                return replace(self, topologies=self.topologies.delete(name))
+        return self
+
+    def knows(self, obj: Json) -> bool:
+        """Whether an object of the same kind, namespace and name is in the snapshot."""
+        return self.remove(obj) is not self
+
+    def _with_node(self, node: Node) -> Snapshot:
+        nodes = self.nodes.set(node.name, node)
+        return replace(self._reshape(node.name, nodes, self.node_slices), nodes=nodes)
+
+    def _without_node(self, node: Node) -> Snapshot:
+        nodes = self.nodes.delete(node.name)
+        return replace(self._reshape(node.name, nodes, self.node_slices), nodes=nodes)
+
+    def _reshape(self, name: str, nodes: Map[str, Node], node_slices: Map[str, tuple[Slice, ...]]) -> Snapshot:
+        before = _shape(name, self.nodes, self.node_slices)
+        after = _shape(name, nodes, node_slices)
+        if before == after:
+            return self
+        shapes = self.node_shapes
+        if before is not None:
+            shapes = _unmark(shapes, before, name)
+        if after is not None:
+            shapes = _mark(shapes, after, name)
+        return replace(self, node_shapes=shapes)
+
+    def _with_slice(self, item: Slice) -> Snapshot:
+        node_slices = _add(self.node_slices, item.node, item) if item.node else self.node_slices
+        changed = self._reshape(item.node, self.nodes, node_slices) if item.node else self
+        return replace(
+            changed,
+            slices=self.slices.set(item.name, item),
+            pools=_add(self.pools, item.key, item),
+            node_slices=node_slices,
+            driver_slices=_mark(self.driver_slices, item.driver, item.name),
+            free_slices=self.free_slices if item.node else _mark(self.free_slices, item.driver, item.name),
+            mapped_slices=_mark(self.mapped_slices, item.driver, item.name) if item.mapped else self.mapped_slices,
+        )
+
+    def _without_slice(self, item: Slice) -> Snapshot:
+        node_slices = _drop(self.node_slices, item.node, item)
+        changed = self._reshape(item.node, self.nodes, node_slices) if item.node else self
+        return replace(
+            changed,
+            slices=self.slices.delete(item.name),
+            pools=_drop(self.pools, item.key, item),
+            node_slices=node_slices,
+            driver_slices=_unmark(self.driver_slices, item.driver, item.name),
+            free_slices=_unmark(self.free_slices, item.driver, item.name),
+            mapped_slices=_unmark(self.mapped_slices, item.driver, item.name),
+        )
+
+    def _with_claim(self, claim: Claim) -> Snapshot:
+        key = (claim.namespace, claim.name)
+        device_claims, pool_claims, node_claims = self.device_claims, self.pool_claims, self.node_claims
+        if claim.allocation is not None:
+            for identity in dict.fromkeys(r.identity for r in claim.allocation.results):
+                device_claims = _add(device_claims, identity, claim)
+            for pool in dict.fromkeys((r.driver, r.pool) for r in claim.allocation.results):
+                pool_claims = _add(pool_claims, pool, claim)
+            if claim.allocation.node:
+                node_claims = _add(node_claims, claim.allocation.node, claim)
+        return replace(
+            self,
+            claims=self.claims.set(key, claim),
+            claims_by_uid=self.claims_by_uid.set(claim.id, claim),
+            device_claims=device_claims,
+            pool_claims=pool_claims,
+            node_claims=node_claims,
+        )
+
+    def _without_claim(self, claim: Claim) -> Snapshot:
+        device_claims, pool_claims, node_claims = self.device_claims, self.pool_claims, self.node_claims
+        if claim.allocation is not None:
+            for identity in dict.fromkeys(r.identity for r in claim.allocation.results):
+                device_claims = _drop(device_claims, identity, claim)
+            for pool in dict.fromkeys((r.driver, r.pool) for r in claim.allocation.results):
+                pool_claims = _drop(pool_claims, pool, claim)
+            node_claims = _drop(node_claims, claim.allocation.node, claim)
+        uids = self.claims_by_uid
+        return replace(
+            self,
+            claims=self.claims.delete((claim.namespace, claim.name)),
+            claims_by_uid=uids.delete(claim.id) if uids.get(claim.id) is claim else uids,
+            device_claims=device_claims,
+            pool_claims=pool_claims,
+            node_claims=node_claims,
+        )
+
+    def _with_pod(self, pod: Pod) -> Snapshot:
+        claim_pods = self.claim_pods
+        for name in dict.fromkeys(pod.claim_names.values()):
+            claim_pods = _add(claim_pods, (pod.namespace, name), pod)
+        return replace(
+            self,
+            pods=self.pods.set((pod.namespace, pod.name), pod),
+            pods_by_uid=self.pods_by_uid.set(pod.uid, pod) if pod.uid else self.pods_by_uid,
+            node_pods=_add(self.node_pods, pod.node, pod) if pod.node else self.node_pods,
+            claim_pods=claim_pods,
+        )
+
+    def _without_pod(self, pod: Pod) -> Snapshot:
+        claim_pods = self.claim_pods
+        for name in dict.fromkeys(pod.claim_names.values()):
+            claim_pods = _drop(claim_pods, (pod.namespace, name), pod)
+        uids = self.pods_by_uid
+        return replace(
+            self,
+            pods=self.pods.delete((pod.namespace, pod.name)),
+            pods_by_uid=uids.delete(pod.uid) if uids.get(pod.uid) is pod else uids,
+            node_pods=_drop(self.node_pods, pod.node, pod),
+            claim_pods=claim_pods,
+        )
+
+
+def _kind(obj: Json) -> str:
+    """The kind, empty for a group whose kind only shares the name with one of ours."""
+    kind, version = text(obj.get("kind")), text(obj.get("apiVersion"))
+    group = version.partition("/")[0] if "/" in version else ""
+    expected = {
+        "Node": "",
+        "Pod": "",
+        "Namespace": "",
+        "DriverRollout": GROUP,
+        "NodeResourceTopology": "topology.node.k8s.io",
+    }.get(kind, "resource.k8s.io")
+    return kind if group == expected else ""
+
+
+def _name(obj: Json) -> str:
+    return text(mapping(obj.get("metadata")).get("name"))
+
+
+def _namespace(obj: Json) -> str:
+    return text(mapping(obj.get("metadata")).get("namespace"))
+
+
+def _shape(name: str, nodes: Map[str, Node], node_slices: Map[str, tuple[Slice, ...]]) -> Shape | None:
+    node = nodes.get(name)
+    if node is None:
+        return None
+    offered = frozenset((item.driver, item.shape) for item in node_slices.get(name, ()))
+    return (tuple(sorted(node.allocatable.items())), offered)
+
+
+def build(objs: Iterable[Json], release: Release) -> Snapshot:
+    """The snapshot of raw objects; an object given twice counts once, the later one wins."""
+    snapshot = Snapshot(release)
+    for obj in objs:
+        snapshot = snapshot.put(obj)
+    return snapshot
