@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.kube.raw import Json
+from webhook.kube.raw import Json, flag, mapping, sequence, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +44,80 @@ class Request:
     def target(self) -> Json:
         """The object the write is about: the new one, or the old one on DELETE."""
         return self.object if self.object is not None else (self.old_object or {})
+
+
+# Plural names of the kinds whose reviews are built from bare objects.
+_PLURALS = {"DeviceClass": "deviceclasses", "Binding": "pods"}
+
+
+def _named(raw: object, member: str) -> GroupVersionName:
+    fields = mapping(raw)
+    return GroupVersionName(text(fields.get("group")), text(fields.get("version")), text(fields.get(member)))
+
+
+def read_request(raw: Json) -> Request:
+    """The model of the raw ``request`` of an AdmissionReview; members of a wrong type count as absent."""
+    user = mapping(raw.get("userInfo"))
+    new, old = raw.get("object"), raw.get("oldObject")
+    return Request(
+        uid=text(raw.get("uid")),
+        kind=_named(raw.get("kind"), "kind"),
+        resource=_named(raw.get("resource"), "resource"),
+        operation=text(raw.get("operation")),
+        sub_resource=text(raw.get("subResource")),
+        name=text(raw.get("name")),
+        namespace=text(raw.get("namespace")),
+        user=text(user.get("username")),
+        groups=tuple(group for group in sequence(user.get("groups")) if isinstance(group, str)),
+        extra={
+            str(key): tuple(value for value in sequence(values) if isinstance(value, str))
+            for key, values in mapping(user.get("extra")).items()
+        },
+        dry_run=flag(raw.get("dryRun")),
+        object=new if isinstance(new, dict) else None,
+        old_object=old if isinstance(old, dict) else None,
+        raw=raw,
+    )
+
+
+def raw_request(
+    operation: str,
+    obj: Json | None,
+    old: Json | None = None,
+    *,
+    user: str = "",
+    groups: tuple[str, ...] = (),
+    extra: Mapping[str, list[str]] | None = None,
+    sub_resource: str = "",
+    dry_run: bool = False,
+    uid: str = "00000000-0000-0000-0000-000000000000",
+) -> Json:
+    """The raw ``request`` that the API server would send for this write of a bare object."""
+    target = mapping(obj if obj is not None else old)
+    metadata = mapping(target.get("metadata"))
+    group, _, version = text(target.get("apiVersion")).rpartition("/")
+    kind = text(target.get("kind"))
+    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    gvk = {"group": group, "version": version, "kind": kind}
+    gvr = {"group": group, "version": version, "resource": plural}
+    request: Json = {"uid": uid, "kind": gvk, "resource": gvr, "requestKind": gvk, "requestResource": gvr}
+    if kind == "Binding":
+        sub_resource = sub_resource or "binding"
+    if sub_resource:
+        request |= {"subResource": sub_resource, "requestSubResource": sub_resource}
+    request |= {"name": text(metadata.get("name")), "operation": operation}
+    if metadata.get("namespace"):
+        request["namespace"] = metadata["namespace"]
+    elif kind == "Namespace":
+        request["namespace"] = request["name"]
+    person: Json = {"username": user, "groups": list(groups)}
+    if extra:
+        person["extra"] = dict(extra)
+    options = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}.get(operation)
+    return request | {
+        "userInfo": person,
+        "object": obj,
+        "oldObject": old,
+        "dryRun": dry_run,
+        "options": {"kind": options, "apiVersion": "meta.k8s.io/v1"} if options else None,
+    }

@@ -36,12 +36,13 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """``has X, needs Y`` on one line."""
-        return one_line(f"has {self.has}, needs {self.needs}")
+        """``has X, needs Y`` on one line; what a policy's own message says stands in ``has`` alone."""
+        return one_line(f"has {self.has}, needs {self.needs}" if self.needs else self.has)
 
     def text(self, policy: str) -> str:
         """The line for the person whose write was refused: ``policy/rule: path: has X, needs Y; fix``."""
-        line = f"{policy}/{self.rule}: {one_line(self.path)}: {self.message}"
+        place = f"{one_line(self.path)}: " if self.path else ""
+        line = f"{policy}/{self.rule}: {place}{self.message}"
         return f"{line}; {one_line(self.fix)}" if self.fix else line
 
 
