@@ -47,3 +47,8 @@ def test_a_selector_matches_as_the_api_server_says(selector: dict, expected: boo
 )
 def test_every_problem_of_a_selector_has_its_path(selector: object, paths: list[str]) -> None:
     assert [finding.path for finding in labels.problems(selector, "s")] == paths
+
+
+@pytest.mark.parametrize("selector", [{"matchLabels": "a=b"}, {"matchLabels": []}, {"matchExpressions": {}}])
+def test_a_selector_of_a_wrong_type_matches_nothing(selector):
+    assert not matches(selector, {"a": "b"})

@@ -15,10 +15,13 @@ def matches(selector: Json, labels: Mapping[str, str]) -> bool:
     """Whether ``labels`` satisfy every requirement of the selector; an empty selector matches everything, one that
     :func:`problems` complains about matches nothing.
     """
-    for key, value in mapping(selector.get("matchLabels")).items():
+    wanted, rows = selector.get("matchLabels"), selector.get("matchExpressions")
+    if not isinstance(wanted, dict | None) or not isinstance(rows, list | None):
+        return False
+    for key, value in mapping(wanted).items():
         if labels.get(key) != value:
             return False
-    for row in sequence(selector.get("matchExpressions")):
+    for row in sequence(rows):
         fields = mapping(row)
         key, values = fields.get("key"), sequence(fields.get("values"))
         if not isinstance(key, str):
