@@ -50,5 +50,5 @@ def test_every_problem_of_a_selector_has_its_path(selector: object, paths: list[
 
 
 @pytest.mark.parametrize("selector", [{"matchLabels": "a=b"}, {"matchLabels": []}, {"matchExpressions": {}}])
-def test_a_selector_of_a_wrong_type_matches_nothing(selector):
-    assert not matches(selector, {"a": "b"})
+def test_a_selector_of_a_wrong_type_matches_nothing(selector: dict) -> None:
+    assert not labels.matches(selector, {"a": "b"})

@@ -18,9 +18,8 @@ def matches(selector: Json, labels: Mapping[str, str]) -> bool:
     wanted, rows = selector.get("matchLabels"), selector.get("matchExpressions")
     if not isinstance(wanted, dict | None) or not isinstance(rows, list | None):
         return False
-    for key, value in mapping(wanted).items():
-        if labels.get(key) != value:
-            return False
+    if any(labels.get(name) != value for name, value in mapping(wanted).items()):
+        return False
     for row in sequence(rows):
         fields = mapping(row)
         key, values = fields.get("key"), sequence(fields.get("values"))
