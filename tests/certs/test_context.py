@@ -23,6 +23,7 @@ from certs.files import ensure, write
 
 # Clients use the clock of the machine, so certificates have to be valid by that.
 NOW = datetime.now(UTC)
+SOMEBODY = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")])
 HOSTS = ["localhost", "127.0.0.1"]
 Run = Callable[[Coroutine[object, object, None]], None]
 
@@ -114,7 +115,7 @@ def rsa_pair(authority: Pair, start: datetime = NOW, days: int = 5) -> Pair:
     key = rsa.generate_private_key(65537, 2048)
     certificate = (
         x509.CertificateBuilder(
-            authority.certificate.subject, x509.Name([]), key.public_key(), 7, start, start + timedelta(days)
+            authority.certificate.subject, SOMEBODY, key.public_key(), 7, start, start + timedelta(days=days)
         )
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(
@@ -284,7 +285,7 @@ def client_pair(authority: Pair) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         x509.CertificateBuilder(
-            authority.certificate.subject, x509.Name([]), key.public_key(), 8, NOW, NOW + timedelta(days=1)
+            authority.certificate.subject, SOMEBODY, key.public_key(), 8, NOW, NOW + timedelta(days=1)
         )
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         .sign(authority.key, hashes.SHA256())
