@@ -1,7 +1,7 @@
-"""Which nodes a selector chooses: label selectors, node selectors, and where a slice or a device applies.
+"""Which nodes a node selector chooses, and on which nodes a slice or a device applies.
 
-Semantics of ``LabelSelector`` (meta/v1), ``NodeSelector`` (core/v1) and of the node fields of a ResourceSlice
-(resource.k8s.io). What is malformed matches nothing: a selector that cannot be read must not let anything through.
+Semantics of ``NodeSelector`` (core/v1) and of the node fields of a ResourceSlice (resource.k8s.io). What is malformed
+matches nothing: a selector that cannot be read must not let anything through.
 """
 
 from __future__ import annotations
@@ -49,19 +49,6 @@ def _expressions(rows: object, labels: Mapping[str, str]) -> bool:
         isinstance(row, dict) and isinstance(row.get("key"), str) and _expression(row["key"], row, labels)
         for row in rows
     )
-
-
-def selects(selector: object, labels: Mapping[str, str]) -> bool:
-    """Whether a raw ``LabelSelector`` matches ``labels``; an empty one matches everything, None nothing."""
-    if not isinstance(selector, dict):
-        return False
-    wanted = selector.get("matchLabels")
-    if wanted is not None and not isinstance(wanted, dict):
-        return False
-    rows = selector.get("matchExpressions")
-    if any(row.get("operator") in ("Gt", "Lt") for row in sequence(rows) if isinstance(row, dict)):
-        return False
-    return all(labels.get(key) == value for key, value in mapping(wanted).items()) and _expressions(rows, labels)
 
 
 def node_selected(selector: object, node: Node) -> bool:

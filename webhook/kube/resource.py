@@ -81,13 +81,15 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A ResourceSlice. ``node`` is ``spec.nodeName`` or empty; ``nodes`` holds the other ways of selecting nodes;
-    slices of equal ``shape`` offer the same devices, by name and content.
+    slices of equal ``shape`` offer the same devices, by name and content. ``written`` is when somebody last wrote it, as
+    far as its managed fields tell.
     """
 
     name: str
     uid: str
     resource_version: str
     created: str
+    written: str
     deleting: bool
     owner_node_uid: str
     owner_node: str
@@ -274,6 +276,11 @@ def read_slice(obj: object) -> Slice:
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
         created=text(metadata.get("creationTimestamp")),
+        written=max(
+            text(metadata.get("creationTimestamp")),
+            *(text(row.get("time")) for _, row in objects(metadata.get("managedFields"))),
+            "",
+        ),
         deleting=metadata.get("deletionTimestamp") is not None,
         owner_node_uid=text(owner.get("uid")),
         owner_node=text(owner.get("name")),

@@ -1,0 +1,276 @@
+"""The phase of a pool, and whether an allocation may rely on it.
+
+Completeness follows the allocator; what counts as fresh beyond that is the driver's ``freshness`` in its
+DriverRollout. A slice has no heartbeat, so its age is no evidence unless the driver promises to rewrite it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from webhook.facts.placement import claim_node
+from webhook.facts.pool_survey import Reason, Survey, View, current, survey, view
+from webhook.facts.times import age, duration, instant
+from webhook.kube.claims import Claim
+from webhook.kube.finding import Finding
+from webhook.kube.resource import Slice
+from webhook.kube.rollout import DEFAULT_WINDOW, DriverRollout
+from webhook.kube.snapshot import Snapshot
+
+Phase = Literal["Fresh", "Rebuilding", "Gone", "Invalid", "Unknown"]
+
+WAIT = "new claims wait, bound ones stay; the driver has to finish publishing"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool as seen from ``node`` (None: from anywhere). ``reasons`` say why it is not Fresh; ``notes`` what is
+    doubtful without changing the phase; ``since`` is the newest time stamp of its current slices (RFC 3339 or empty).
+    """
+
+    driver: str
+    pool: str
+    node: str | None
+    phase: Phase
+    reasons: tuple[Reason, ...]
+    notes: tuple[Reason, ...]
+    survey: Survey
+    since: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether devices of the pool may be given to new claims."""
+        return self.phase == "Fresh"
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        """The slices of the current generation."""
+        return self.survey.slices
+
+    def age(self, now: datetime) -> str:
+        """How long ago the newest current slice was made; empty when unknown."""
+        return age(self.since, now)
+
+
+def pool_state(
+    snapshot: Snapshot,
+    driver: str,
+    pool: str,
+    node: str | None,
+    now: datetime,
+    view_age: float | None = None,
+    besides: str = "",
+) -> PoolState:
+    """The phase of (driver, pool) as seen from ``node``.
+
+    ``view_age`` is how old the snapshot's slices are in seconds (None: files, never stale); ``besides`` is the id of
+    the claim under review, which is no evidence about the pool.
+    """
+    seen = view(snapshot, driver, pool, node)
+    offered = survey(seen.kept)
+    rollout = snapshot.rollouts.get(driver)
+    notes: list[Reason] = []
+    phase, reasons = _phase(snapshot, (driver, pool), node, seen, offered, besides)
+    if seen.kept:
+        stale, notes = _evidence(snapshot, rollout, node, seen, now)
+        if phase == "Fresh" and stale:
+            phase = "Rebuilding"
+        reasons += stale
+    window = rollout.window if rollout is not None else DEFAULT_WINDOW
+    if view_age is not None and view_age > window:
+        has = f"slices last seen {duration(view_age)} ago"
+        fix = "the guard's own watch is behind; the driver is not at fault"
+        phase, reasons = "Unknown", [Reason("view-stale", has, f"a view not older than {duration(window)}", fix)]
+    since = max((item.created for item in seen.kept), default="")
+    return PoolState(driver, pool, node, phase, tuple(reasons), tuple(notes), offered, since)
+
+
+def _phase(
+    snapshot: Snapshot, key: tuple[str, str], node: str | None, seen: View, offered: Survey, besides: str
+) -> tuple[Phase, list[Reason]]:
+    if not seen.kept:
+        where = f" for node {node}" if node and seen.elsewhere else ""
+        holders = [claim for claim in snapshot.pool_claims.get(key, ()) if claim.id != besides]
+        if holders:
+            has = f"no slice of the pool{where}, though {_names(holders)} holds devices of it"
+            fix = "restart the driver on the node; bound claims stay charged until they are released"
+            return "Gone", [Reason("pool-gone", has, "the slices the driver published", fix)]
+        fix = "see whether the driver runs on the node"
+        return "Unknown", [
+            Reason("pool-unknown", f"no slice of the pool{where}", "slices published by the driver", fix)
+        ]
+    wrong = _counts(seen) or list(offered.invalid)
+    if wrong:
+        return "Invalid", wrong
+    waiting = _completeness(seen) or _verification(snapshot, key, seen, offered, besides)
+    return ("Rebuilding", waiting) if waiting else ("Fresh", [])
+
+
+def _counts(seen: View) -> list[Reason]:
+    """Slices of one generation that disagree on how many they are: which one is right is not known (k/k#141117)."""
+    newest = seen.kept[0].generation
+    counts = sorted({item.count for item in seen.kept})
+    if len(counts) == 1:
+        return []
+    listed = " and ".join(str(count) for count in counts)
+    has = f"slices of generation {newest} that say resourceSliceCount {listed}"
+    return [Reason("pool-invalid", has, "one count in all slices of a generation", "the driver has to publish it anew")]
+
+
+def _completeness(seen: View) -> list[Reason]:
+    newest, count, have = seen.kept[0].generation, seen.kept[0].count, len(seen.kept)
+    if have != count:
+        later = [item.generation for item in seen.elsewhere if item.generation > newest]
+        if later:
+            has = f"generation {newest} here and generation {max(later)} on other nodes"
+            return [Reason("pool-incomplete", has, f"all slices at generation {max(later)}", WAIT)]
+        have += sum(item.generation == newest for item in seen.elsewhere)
+    if have != count:
+        has = f"{have} of {count} slices of generation {newest}"
+        return [Reason("pool-incomplete", has, "all slices of its current generation", WAIT)]
+    if seen.older:
+        before = ", ".join(str(number) for number in sorted({item.generation for item in seen.older}))
+        has = f"slices of generation {before} beside the complete generation {newest}"
+        fix = "the driver removes them when it has published; delete what it left behind"
+        return [Reason("pool-rebuilding", has, "slices of one generation", fix)]
+    return []
+
+
+def _verification(snapshot: Snapshot, key: tuple[str, str], seen: View, offered: Survey, besides: str) -> list[Reason]:
+    """What bound claims hold against a pool that looks complete: their devices must be there, with their costs."""
+    found: list[Reason] = []
+    for claim in snapshot.pool_claims.get(key, ()):
+        if claim.id == besides or claim.allocation is None or not claim.reserved_for:
+            continue
+        for result in claim.allocation.results:
+            if (result.driver, result.pool) != key or result.device in offered.devices:
+                continue
+            if any(result.device == device.name for item in seen.elsewhere for device in item.devices):
+                continue
+            has = f"no device {result.device}, which claim {claim.key} holds"
+            fix = f"publish {result.device} again, or release {claim.key}"
+            found.append(Reason("pool-rebuilding", has, "the devices of all bound claims", fix))
+        if not offered.mapped and _lost_mapping(snapshot, claim):
+            has = f"no node cost any more, though claim {claim.key} was booked by one"
+            fix = f"publish the mapping again, or release {claim.key} first"
+            found.append(Reason("mapping-lost", has, "the mapping it had", fix))
+        if len(found) >= 3:
+            break
+    return found
+
+
+def _lost_mapping(snapshot: Snapshot, claim: Claim) -> bool:
+    """Whether a pod's status books ``claim`` though every device of it is published, and all without a cost."""
+    if claim.allocation is None or not booked(snapshot, claim):
+        return False
+    node = claim.allocation.node or None
+    for result in claim.allocation.results:
+        found = current(snapshot, result.driver, result.pool, node).devices.get(result.device)
+        if found is None or found[1].costs:
+            return False
+    return True
+
+
+def booked(snapshot: Snapshot, claim: Claim) -> bool:
+    """Whether the status of a pod that reserves ``claim`` has an entry for it."""
+    for consumer in claim.reserved_for:
+        pod = snapshot.pods_by_uid.get(consumer.uid)
+        if pod is not None and any(entry.claim == claim.name and entry.total() for entry in pod.entries):
+            return True
+    return False
+
+
+def _names(claims: list[Claim]) -> str:
+    listed = ", ".join(claim.key for claim in claims[:3])
+    return listed + (f" and {len(claims) - 3} more" if len(claims) > 3 else "")
+
+
+def _evidence(
+    snapshot: Snapshot, rollout: DriverRollout | None, node: str | None, seen: View, now: datetime
+) -> tuple[list[Reason], list[Reason]]:
+    """(what the configured evidence lacks, what is doubtful). Evidence about a node exists for node-local slices only."""
+    wanted = rollout.evidence if rollout is not None else ()
+    stale: list[Reason] = []
+    notes: list[Reason] = []
+    for item in seen.kept:
+        known = snapshot.nodes.get(item.owner_node or item.node)
+        if item.owner_node_uid and known is not None and known.uid and known.uid != item.owner_node_uid:
+            has = f"slice {item.name} owned by an earlier node {known.name} (uid {item.owner_node_uid})"
+            reason = Reason("slice-owner-gone", has, f"the uid {known.uid}", "the driver has to publish it anew")
+            (stale if "OwnerCurrent" in wanted else notes).append(reason)
+        elif "OwnerCurrent" in wanted and item.node and (not item.owner_node_uid or known is None):
+            has = f"slice {item.name} " + (
+                f"of the unknown node {item.node}" if known is None else "without a Node owner"
+            )
+            stale.append(Reason("slice-owner-gone", has, "the current Node as its owner", "see the driver's set-up"))
+    nodes = sorted({item.node for item in seen.kept if item.node})
+    for name in nodes:
+        known = snapshot.nodes.get(name)
+        if "NodeReady" in wanted and (known is None or known.ready is not True):
+            state = "not known" if known is None or known.ready is None else "not Ready"
+            stale.append(Reason("pool-rebuilding", f"node {name} {state}", "a Ready node", WAIT))
+        if "DriverPodReady" in wanted and rollout is not None and not _driver_ready(snapshot, rollout, name):
+            has = f"no Ready driver pod of {rollout.driver} on node {name}"
+            fix = f"see the pods in namespace {rollout.driver_pods_namespace}"
+            stale.append(Reason("pool-rebuilding", has, "one, as freshness.driverPods says", fix))
+    if rollout is not None and rollout.heartbeat:
+        stale += _heartbeat(rollout, seen, now)
+    return stale, notes
+
+
+def _driver_ready(snapshot: Snapshot, rollout: DriverRollout, node: str) -> bool:
+    wanted = rollout.driver_pods_selector
+    return any(
+        pod.ready
+        and not pod.deleting
+        and not pod.terminal
+        and pod.namespace == rollout.driver_pods_namespace
+        and all(pod.labels.get(key) == value for key, value in wanted.items())
+        for pod in snapshot.node_pods.get(node, ())
+    )
+
+
+def _heartbeat(rollout: DriverRollout, seen: View, now: datetime) -> list[Reason]:
+    found: list[Reason] = []
+    for item in seen.kept:
+        written = instant(item.written)
+        late = None if written is None else (now - written).total_seconds()
+        if late is None or late > rollout.heartbeat:
+            has = f"slice {item.name} " + ("of unknown age" if late is None else f"last written {duration(late)} ago")
+            needs = f"a write every {duration(rollout.heartbeat)}, as the driver promises"
+            found.append(Reason("pool-rebuilding", has, needs, "see whether the driver is alive"))
+    return found
+
+
+def judged(snapshot: Snapshot, driver: str) -> bool:
+    """Whether the pools of ``driver`` are judged by phase: it maps something somewhere, or its rollout is under way."""
+    rollout = snapshot.rollouts.get(driver)
+    return driver in snapshot.mapped_slices or (rollout is not None and rollout.stage in ("Canary", "Expanding"))
+
+
+def allocation_pool_problems(
+    claim: Claim, snapshot: Snapshot, now: datetime, view_age: float | None = None
+) -> list[Finding]:
+    """Why the pools of a claim's allocation cannot be relied on; empty for drivers that never mapped anything.
+
+    An allocation on a mapped driver needs every pool of that driver to be Fresh on the allocation's node.
+    """
+    if claim.allocation is None:
+        return []
+    node = claim_node(claim, snapshot) or None
+    found: list[Finding] = []
+    first = {(result.driver, result.pool): result.index for result in reversed(claim.allocation.results)}
+    for (driver, pool), index in sorted(first.items(), key=lambda item: item[1]):
+        had = driver not in snapshot.driver_slices and any(
+            booked(snapshot, other) for other in snapshot.pool_claims.get((driver, pool), ()) if other.id != claim.id
+        )
+        state = pool_state(snapshot, driver, pool, node, now, view_age, claim.id)
+        if not (had or judged(snapshot, driver) or any(r.rule == "mapping-lost" for r in state.reasons)):
+            continue
+        path = f"status.allocation.devices.results[{index}].pool"
+        label = f"pool {pool} of {driver}"
+        found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix) for r in state.reasons]
+        found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix, "warning") for r in state.notes]
+    return found
