@@ -62,7 +62,7 @@ class _Slices:
 
 
 def survey(slices: tuple[Slice, ...]) -> Survey:
-    """What ``slices`` of one pool and generation offer. Remembered for the same slices, so asking again is a look-up."""
+    """What ``slices`` of one pool and generation offer; remembered, so asking again is a look-up."""
     return _survey(_Slices(slices))
 
 
@@ -77,11 +77,13 @@ def _survey(key: _Slices) -> Survey:
                 invalid.append(Reason("pool-invalid", f"counter set {name} twice", "one counter set of that name"))
             sets.setdefault(name, counters)
         for device in item.devices:
-            first = devices.setdefault(device.name, (item, device))
-            if first[1] is not device or first[0] is not item:
+            first = devices.get(device.name)
+            if first is None:
+                devices[device.name] = (item, device)
+            else:
                 where = "twice" if first[0] is item else f"in {first[0].name} and {item.name}"
                 invalid.append(Reason("pool-invalid", f"device {device.name} {where}", "every device once in its pool"))
-    for item, device in devices.values():
+    for _, device in devices.values():
         invalid += _device_reasons(device, sets)
     return Survey(
         slices=key.items,

@@ -190,7 +190,7 @@ def _names(claims: list[Claim]) -> str:
 def _evidence(
     snapshot: Snapshot, rollout: DriverRollout | None, node: str | None, seen: View, now: datetime
 ) -> tuple[list[Reason], list[Reason]]:
-    """(what the configured evidence lacks, what is doubtful). Evidence about a node exists for node-local slices only."""
+    """(what the configured evidence lacks, what is doubtful); only node-local slices have evidence of a node."""
     wanted = rollout.evidence if rollout is not None else ()
     stale: list[Reason] = []
     notes: list[Reason] = []
