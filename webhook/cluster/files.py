@@ -1,0 +1,191 @@
+"""A cluster that is kept in files: ``--cluster``, read once or watched."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from webhook import folder
+from webhook.kube.documents import Document, Unreadable, load
+from webhook.kube.raw import Json, mapping, text
+from webhook.kube.release import SUPPORTED, Release
+from webhook.kube.resource import carries
+from webhook.kube.snapshot import Snapshot
+
+Key = tuple[str, str, str]
+
+
+def read(path: str) -> list[Document | Unreadable]:
+    """The documents of one file, or of standard input for ``-``. A file that cannot be read is one Unreadable."""
+    try:
+        data = sys.stdin.buffer.read() if path == folder.STDIN else Path(path).read_bytes()
+    except OSError as error:
+        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        return [Unreadable(path, 1, 1, reason, "make it readable or leave it out", 1)]
+    return load(data, path)
+
+
+def documents(paths: Sequence[str]) -> Iterator[Document | Unreadable]:
+    """The documents of all files that ``paths`` name, in order. Raises OSError for a path that is not there."""
+    for path in folder.files(paths):
+        yield from read(path)
+
+
+def choose_release(shapes: Mapping[str, int], minor: int | None, gates: Mapping[str, bool]) -> Release:
+    """The release to judge by: the one asked for, else the newest whose fields fit most objects.
+
+    ``shapes`` counts the objects that carry the field of a release (``1.36``, ``1.37``).
+    """
+    return Release(max(SUPPORTED, key=lambda m: (shapes.get(f"1.{m}", 0), m)) if minor is None else minor, gates)
+
+
+def shapes_of(objects: Iterable[Json]) -> Counter[str]:
+    """How many of ``objects`` carry the field of each release."""
+    return Counter(shape for obj in objects for shape in carries([obj]))
+
+
+@dataclass(slots=True)
+class _File:
+    keys: dict[Key, int] = field(default_factory=dict)
+    shapes: Counter[str] = field(default_factory=Counter)
+
+
+class Cluster:
+    """The objects of the files that ``paths`` name, as a snapshot.
+
+    An object given twice (kind, namespace, name) counts as the later path, file or document has it; ``notes`` says so.
+    ``problems`` is what could not be read. ``minor`` None chooses the release by the objects. Raises OSError for a
+    path that is not there.
+    """
+
+    def __init__(self, paths: Sequence[str], minor: int | None = None, gates: Mapping[str, bool] | None = None) -> None:
+        self._minor = minor
+        self._gates = dict(gates or {})
+        self._watch = folder.Watch(paths)
+        self._order: dict[str, int] = {}
+        self._files: dict[str, _File] = {}
+        self._holders: dict[Key, list[str]] = {}
+        self._problems: dict[str, tuple[Unreadable, ...]] = {}
+        self._shapes: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self._next = self.snapshot = Snapshot()
+        for path in folder.files(paths):
+            self._order[path] = len(self._order)
+            self._watch.mark(path)
+            self._take(path, read(path))
+        self._settle()
+
+    @property
+    def problems(self) -> tuple[Unreadable, ...]:
+        """What could not be read, by file."""
+        return tuple(problem for path in sorted(self._problems) for problem in self._problems[path])
+
+    def release_for(self, obj: Json | None) -> Release:
+        """The release to judge ``obj`` by: that of the cluster, chosen with ``obj`` counted too."""
+        if self._minor is not None or obj is None:
+            return self.snapshot.release
+        shapes = carries([obj])
+        return choose_release(self._shapes + Counter(shapes), None, self._gates) if shapes else self.snapshot.release
+
+    def refresh(self) -> list[str]:
+        """Read what changed since the last look; gives the files whose state is another one now.
+
+        A file that cannot be read whole any more keeps the objects it had, and is among ``problems`` until it can.
+        The snapshot is replaced once everything is in. Raises OSError for a folder that cannot be listed.
+        """
+        changes = self._watch.look()
+        if not changes.changed and not changes.gone:
+            return []
+        self.notes = []
+        self._order = {path: index for index, path in enumerate(changes.files)}
+        for path in changes.gone:
+            self._take(path, [])
+            del self._files[path]
+        for path in changes.changed:
+            found = read(path)
+            broken = tuple(item for item in found if isinstance(item, Unreadable))
+            if (broken or not found) and path in self._files and self._files[path].keys:
+                nothing = Unreadable(path, 1, 1, "is empty", "write its objects, or remove the file", 1)
+                self._problems[path] = broken or (nothing,)
+            else:
+                self._take(path, found)
+        self._settle()
+        return [*changes.gone, *changes.changed]
+
+    def _take(self, path: str, found: Iterable[Document | Unreadable]) -> None:
+        """Make ``found`` what the file at ``path`` holds."""
+        before = self._files.get(path, _File())
+        now = _File()
+        broken: list[Unreadable] = []
+        for item in found:
+            if isinstance(item, Unreadable):
+                broken.append(item)
+                continue
+            key = _key(item.value)
+            if not key[2]:
+                self.notes.append(f"{path}: document {item.index}: has no metadata.name, is left out")
+                continue
+            now.shapes.update(carries([item.value]))
+            if key in now.keys:
+                self.notes.append(_twice(key, f"{path}: document {item.index}", f"document {now.keys[key]}"))
+            now.keys[key] = item.index
+            if self._last_holder(key, path):
+                self._next = self._next.put(item.value)
+        self._files[path] = now
+        self._problems.pop(path, None)
+        if broken:
+            self._problems[path] = tuple(broken)
+        self._shapes = self._shapes - before.shapes + now.shapes
+        for key in before.keys.keys() - now.keys.keys():
+            self._drop(key, path)
+
+    def _last_holder(self, key: Key, path: str) -> bool:
+        """Note that ``path`` holds ``key``; whether no later file does."""
+        holders = self._holders.get(key)
+        if holders is None:
+            self._holders[key] = [path]
+            return True
+        if path not in holders:
+            holders.append(path)
+            holders.sort(key=lambda name: self._order.get(name, -1))
+            self.notes.append(_twice(key, holders[-1], holders[-2]))
+        return holders[-1] == path
+
+    def _drop(self, key: Key, path: str) -> None:
+        """Note that ``path`` no longer holds ``key``; an earlier file that does comes into its own again."""
+        holders = self._holders[key]
+        was_last = holders[-1] == path
+        holders.remove(path)
+        if not holders:
+            del self._holders[key]
+            self._next = self._next.remove(_stub(key))
+        elif was_last:
+            for item in read(holders[-1]):
+                if isinstance(item, Document) and _key(item.value) == key:
+                    self._next = self._next.put(item.value)
+
+    def _settle(self) -> None:
+        self.snapshot = self._next = replace(self._next, release=choose_release(self._shapes, self._minor, self._gates))
+
+
+def _key(obj: Json) -> Key:
+    metadata = mapping(obj.get("metadata"))
+    group = text(obj.get("apiVersion")).rpartition("/")[0]
+    return (f"{group}/{text(obj.get('kind'))}", text(metadata.get("namespace")), text(metadata.get("name")))
+
+
+def _stub(key: Key) -> Json:
+    group, _, kind = key[0].rpartition("/")
+    return {
+        "apiVersion": f"{group}/v1" if group else "v1",
+        "kind": kind,
+        "metadata": {"namespace": key[1], "name": key[2]},
+    }
+
+
+def _twice(key: Key, later: str, earlier: str) -> str:
+    name = "/".join(filter(None, key[1:]))
+    return f"{later}: {key[0].rpartition('/')[2]} {name} stands in {earlier} too, the later one counts"

@@ -1,0 +1,110 @@
+"""Files that are watched: which ones a list of paths names, and which of them changed since the last look.
+
+Polling ``stat`` sees what file events miss: the swap of the link ``..data`` in a mounted ConfigMap, network file
+systems, and events lost in a burst.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+SUFFIXES = (".yaml", ".yml", ".json")
+STDIN = "-"
+
+Stamp = tuple[int, int, int]
+
+
+def files(paths: Sequence[str]) -> Iterator[str]:
+    """The files that ``paths`` name, in order: a file as it is, a folder's YAML and JSON files with those of its
+    sub-folders, sorted by path, hidden ones left out. ``-`` stays. Raises OSError for a path that is not there.
+    """
+    for path in paths:
+        if path == STDIN:
+            yield path
+        elif os.path.isdir(path):
+            yield from _within(path)
+        else:
+            os.stat(path)
+            yield path
+
+
+def _within(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
+    status = os.stat(folder)
+    identity = (status.st_dev, status.st_ino)
+    if identity in above:  # a link back to a folder that this one is in
+        return
+    with os.scandir(folder) as entries:
+        found = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir():
+            yield from _within(entry.path, (*above, identity))
+        elif entry.name.endswith(SUFFIXES):
+            yield entry.path
+
+
+def stamp(path: str) -> Stamp | None:
+    """What differs once the file was edited or replaced; None where it is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a look saw: all ``files`` in order, those of them that are new or ``changed``, those that are ``gone``."""
+
+    files: list[str]
+    changed: list[str]
+    gone: list[str]
+
+
+class Watch:
+    """Tells which files under ``paths`` are new, changed or gone. A difference counts once two looks in a row see it
+    the same, so that a file which is just being written is left alone.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = [path for path in paths if path != STDIN]
+        self._known: dict[str, Stamp] = {}
+        self._pending: dict[str, Stamp | None] = {}
+
+    def mark(self, path: str) -> None:
+        """Take ``path`` as known the way it is now; to be called before it is read for the first time."""
+        now = stamp(path)
+        if now is not None:
+            self._known[path] = now
+
+    def look(self) -> Changes:
+        """What is different since the last look. Raises OSError for a folder that is there and cannot be listed."""
+        order = list(self._present())
+        seen = {path: now for path in order if (now := stamp(path)) is not None}
+        pending: dict[str, Stamp | None] = {}
+        changed: list[str] = []
+        gone: list[str] = []
+        for path, now in seen.items():
+            if now == self._known.get(path):
+                continue
+            if self._pending.get(path) == now:
+                self._known[path] = now
+                changed.append(path)
+            else:
+                pending[path] = now
+        for path in [path for path in self._known if path not in seen]:
+            if path in self._pending and self._pending[path] is None:
+                del self._known[path]
+                gone.append(path)
+            else:
+                pending[path] = None
+        self._pending = pending
+        return Changes(order, changed, gone)
+
+    def _present(self) -> Iterator[str]:
+        for path in self._paths:
+            try:
+                yield from list(files([path]))
+            except FileNotFoundError:
+                continue

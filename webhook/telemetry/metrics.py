@@ -1,0 +1,121 @@
+"""The metrics of the server, Prometheus names and labels: the one place where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+PREFIX = "allocguard_"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# The buckets of apiserver_admission_webhook_admission_duration_seconds, so that both sides can be compared.
+BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
+
+OUTCOMES = ("allowed", "denied", "error", "shed")
+# Who may send requests may invent resources; a label must not grow with that.
+RESOURCES = frozenset(
+    f"{name}{sub}"
+    for name, subs in {
+        "resourceslices": ("",),
+        "resourceclaims": ("", "/status"),
+        "resourceclaimtemplates": ("",),
+        "deviceclasses": ("",),
+        "pods": ("", "/status", "/binding", "/resize", "/eviction", "/ephemeralcontainers"),
+        "nodes": ("", "/status"),
+        "clusterroles": ("",),
+        "clusterrolebindings": ("",),
+        "roles": ("",),
+        "rolebindings": ("",),
+        "serviceaccounts": ("", "/token"),
+    }.items()
+    for sub in subs
+)
+OTHER = "other"
+
+
+class Metrics:
+    """Counters of what the server did, and gauges read when somebody scrapes.
+
+    ``gauges`` is called at each scrape and gives the metric families that are computed from the present state.
+    """
+
+    def __init__(self, gauges: Callable[[], Iterable[Metric]] = tuple) -> None:
+        self._registry = CollectorRegistry()
+        self._reviews = Counter(
+            f"{PREFIX}admission_reviews_total",
+            "Reviews answered",
+            ["endpoint", "resource", "operation", "outcome"],
+            registry=self._registry,
+        )
+        self._duration = Histogram(
+            f"{PREFIX}admission_duration_seconds",
+            "From the first byte read to the answer made",
+            ["endpoint", "resource"],
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._findings = Counter(
+            f"{PREFIX}findings_total",
+            "Findings, by what their policy does with them",
+            ["policy", "rule", "action"],
+            registry=self._registry,
+        )
+        self._reloads = Counter(
+            f"{PREFIX}policy_reloads_total", "Policy edits seen", ["outcome"], registry=self._registry
+        )
+        for outcome in ("loaded", "refused"):
+            self._reloads.labels(outcome)
+        self._registry.register(_AtScrape(gauges))
+        self._children: dict[tuple[str, ...], Counter] = {}
+        self._timers: dict[tuple[str, str], Histogram] = {}
+
+    def review(self, endpoint: str, resource: str, operation: str, outcome: str, seconds: float) -> None:
+        """Count one review and the seconds it took."""
+        resource = resource if resource in RESOURCES else OTHER
+        key = (endpoint, resource, operation, outcome)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._reviews.labels(*key)
+        child.inc()
+        timer = self._timers.get((endpoint, resource))
+        if timer is None:
+            timer = self._timers[(endpoint, resource)] = self._duration.labels(endpoint, resource)
+        timer.observe(seconds)
+
+    def finding(self, policy: str, rule: str, action: str) -> None:
+        """Count one finding."""
+        key = (policy, rule, action)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._findings.labels(*key)
+        child.inc()
+
+    def reload(self, outcome: str) -> None:
+        """Count one policy edit: ``loaded`` or ``refused``."""
+        self._reloads.labels(outcome).inc()
+
+    def text(self) -> bytes:
+        """The exposition text of everything."""
+        return generate_latest(self._registry)
+
+
+class _AtScrape(Collector):
+    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
+        self._gauges = gauges
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._gauges()
+
+
+def gauge(name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+    """A gauge family ``allocguard_<name>`` with one sample for each row of (label values, value)."""
+    family = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=labels)
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
