@@ -1,0 +1,89 @@
+"""The API server's rules of ``metadata`` that every object follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.facts.field_names import length
+from webhook.kube.finding import Finding, cause
+from webhook.kube.names import NEEDS_LABEL_KEY, NEEDS_SUBDOMAIN, dns_label, dns_subdomain, label_key, label_value
+from webhook.kube.raw import Json, flag, mapping, objects, sequence, text
+
+ANNOTATIONS_MAX = 256 * 1024
+_GENERATED_MAX = 58  # what the server keeps of generateName before it adds its five characters
+_FIX_OWNER = "copy apiVersion, kind, name and uid from the owning object"
+
+
+def metadata_problems(metadata: Json, namespaced: bool, path: str = "metadata") -> list[Finding]:
+    """Problems of an object's name, namespace, labels, annotations, owners and finalizers, as at its creation."""
+    found = [*_names(metadata, path)]
+    namespace = text(metadata.get("namespace"))
+    if namespace and not namespaced:
+        has = f"namespace {namespace}"
+        found.append(cause("name-invalid", f"{path}.namespace", "FieldValueForbidden", has, "no namespace"))
+    elif namespace and dns_label(namespace):
+        has = f"{namespace!r}, which {dns_label(namespace)}"
+        found.append(cause("name-invalid", f"{path}.namespace", "FieldValueInvalid", has, "a DNS label"))
+    if len(metadata) > 1:
+        found += template_metadata_problems(metadata, path)
+        found += _owners(metadata.get("ownerReferences"), f"{path}.ownerReferences")
+        for name in sequence(metadata.get("finalizers")):
+            reason = label_key(text(name))
+            if reason:
+                found.append(_invalid(f"{path}.finalizers", f"{text(name)!r}, which {reason}", NEEDS_LABEL_KEY))
+    return found
+
+
+def template_metadata_problems(metadata: Json, path: str) -> list[Finding]:
+    """Problems of labels and annotations alone, which is all that the metadata inside a template has."""
+    found: list[Finding] = []
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    for key, value in mapping(labels).items():
+        if reason := label_key(key):
+            found.append(_invalid(f"{path}.labels", f"{key!r}, which {reason}", NEEDS_LABEL_KEY))
+        if reason := label_value(text(value)):
+            needs = "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends"
+            found.append(_invalid(f"{path}.labels", f"{text(value)!r}, which {reason}", needs))
+    size = 0
+    for key, value in mapping(annotations).items():
+        size += length(key) + length(text(value))
+        if reason := label_key(key.lower()):
+            found.append(_invalid(f"{path}.annotations", f"{key!r}, which {reason}", NEEDS_LABEL_KEY))
+    if size > ANNOTATIONS_MAX:
+        has, needs = f"annotations of {size} bytes", f"at most {ANNOTATIONS_MAX} bytes"
+        found.append(cause("metadata-invalid", f"{path}.annotations", "FieldValueTooLong", has, needs))
+    return found
+
+
+def _invalid(path: str, has: str, needs: str, rule: str = "metadata-invalid", fix: str = "") -> Finding:
+    return cause(rule, path, "FieldValueInvalid", has, needs, fix)
+
+
+def _names(metadata: Json, path: str) -> Iterator[Finding]:
+    name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
+    if prefix:
+        # A trailing dash is fine in a prefix: the server looks at it with another character in its place.
+        probe = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        if reason := dns_subdomain(probe):
+            has = f"{prefix!r}, which {reason}"
+            yield _invalid(f"{path}.generateName", has, NEEDS_SUBDOMAIN, "name-invalid")
+        name = name or f"{prefix[:_GENERATED_MAX]}00000"
+    if not name:
+        needs = "a name or generateName"
+        yield cause("name-invalid", f"{path}.name", "FieldValueRequired", "no name", needs)
+    elif reason := dns_subdomain(name):
+        yield _invalid(f"{path}.name", f"{name!r}, which {reason}", NEEDS_SUBDOMAIN, "name-invalid")
+
+
+def _owners(owners: object, path: str) -> Iterator[Finding]:
+    controllers = 0
+    for _, owner in objects(owners):
+        controllers += flag(owner.get("controller"))
+        for member in ("apiVersion", "kind", "name", "uid"):
+            value = text(owner.get(member))
+            if not (value.rpartition("/")[2] if member == "apiVersion" else value):
+                yield _invalid(
+                    f"{path}.{member}", f"no {member}", "a full owner reference", "metadata-invalid", _FIX_OWNER
+                )
+    if controllers > 1:
+        yield _invalid(path, f"{controllers} controllers", "at most one owner with controller: true")
