@@ -1,0 +1,207 @@
+"""Parsing and type checking, by cel-expr-python (Google's C++ implementation), with messages of our own shape."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from cel_expr_python import cel
+from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, struct_pb2, timestamp_pb2
+
+from webhook.cel import ast, source, types
+from webhook.cel.errors import CelError
+from webhook.cel.library import Library, Overload
+
+# Extensions of cel-expr-python, in the order that its configuration needs.
+_EXTENSIONS = ("optional", "bindings", "strings", "math", "sets", "lists", "two-var-comprehensions")
+_MESSAGE = re.compile(r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*)$", re.MULTILINE)
+_MACROS = ("has", "all", "exists", "exists_one", "existsOne", "filter", "map", "optMap", "optFlatMap", "cel.bind")
+_ORDERINGS = ("_<_", "_<=_", "_>_", "_>=_")
+STRUCT_PACKAGE = "struct"
+
+_PROTO = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    types.BOOL: _PROTO.TYPE_BOOL,
+    types.INT: _PROTO.TYPE_INT64,
+    types.UINT: _PROTO.TYPE_UINT64,
+    types.DOUBLE: _PROTO.TYPE_DOUBLE,
+    types.STRING: _PROTO.TYPE_STRING,
+    types.BYTES: _PROTO.TYPE_BYTES,
+}
+_KEYS = (types.STRING, types.INT, types.UINT, types.BOOL)
+
+
+class Checker:
+    """Checks expressions against a set of variables and functions."""
+
+    def __init__(self, variables: Mapping[str, types.Type], library: Library) -> None:
+        self._variables = variables
+        self._library = library
+        self._structs = {struct.name: struct for struct in types.struct_types(*variables.values())}
+        self._env = cel.NewEnv(
+            descriptor_pool=_pool(self._structs.values()),
+            config=cel.NewEnvConfigFromYaml(_configuration()),
+            extensions=[_functions([*library.overloads, *_mixed_orderings()])],
+            variables={name: _described(kind) for name, kind in variables.items()},
+        )
+
+    def check(self, text: str) -> ast.Node:
+        """The checked tree; raises CelError with the first problem, all others in its `others`."""
+        source.check(text)
+        try:
+            return ast.decode(self._env.compile(text).serialize())
+        except RuntimeError as error:
+            raise self._translate(str(error), text) from None
+
+    def _translate(self, message: str, text: str) -> CelError:
+        lines = text.split("\n")
+        found = []
+        for line_text, column_text, problem in _MESSAGE.findall(message):
+            line, column = max(int(line_text), 1), max(int(column_text), 1)
+            before = lines[line - 1] if line <= len(lines) else ""
+            found.append(self._problem(problem, line, column, before))
+        if not found:
+            found.append(_too_deep(1, 1) if "recursion" in message else CelError(message.split("\n")[0].lower()))
+        found[0].others = found[1:]
+        return found[0]
+
+    def _problem(self, problem: str, line: int, column: int, text: str) -> CelError:
+        if match := re.search(r"undefined field '(.+)' not found in struct '(.+)'", problem):
+            name = match[2].removeprefix(f"{STRUCT_PACKAGE}.")
+            struct = self._structs.get(name)
+            # The checker points at the dot.
+            column = max(text.find(match[1], column - 1) + 1, column)
+            hint = _nearest(match[1], struct.fields if struct else ())
+            return CelError(f"has no field `{match[1]}` in {name}", line, column, hint)
+        if match := re.search(r"undeclared reference to '(.+?)'", problem):
+            # Of `a.b.c` the checker points behind `a` and names all of it: the unknown word is the first.
+            word = match[1].removeprefix(".").split(".")[0]
+            column = max(text.rfind(word, 0, column - 1 + len(word)) + 1, 1)
+            names = [*self._variables, *(overload.name for overload in self._library.overloads), *_MACROS]
+            names += [name for name, _, _ in self._library.functions if name[0].isalpha()]
+            whole = match[1] if match[1] in text and "." in match[1] and word not in self._variables else word
+            if word in {name.split(".")[0] for name in names if "." in name}:
+                return CelError(f"has the unknown name `{match[1]}`", line, column, _nearest(match[1], names))
+            return CelError(
+                f"has the unknown name `{word}`", line, column, _nearest(whole, names) or _nearest(word, names)
+            )
+        if "recursion depth" in problem:
+            return _too_deep(line, column)
+        problem = re.sub(r"expecting \{.{60,}\}", "expecting an operand", problem).replace(f"{STRUCT_PACKAGE}.", "")
+        return CelError(problem[0].lower() + problem[1:].rstrip("."), line, column)
+
+
+def _too_deep(line: int, column: int) -> CelError:
+    message = "has more than 32 levels of operators and calls, needs fewer"
+    return CelError(message, line, column, "split it with variables")
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    lowered = {each.lower(): each for each in known}
+    if word.lower() in lowered:
+        return f"did you mean `{lowered[word.lower()]}`?"
+    close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    return f"did you mean `{lowered[close[0]]}`?" if close else ""
+
+
+def _mixed_orderings() -> Iterator[Overload]:
+    """`1 < 2.5` and the like, between int, uint and double: Kubernetes has had them since 1.28."""
+    numeric = (types.INT, types.UINT, types.DOUBLE)
+    for operator in _ORDERINGS:
+        for left in numeric:
+            for right in numeric:
+                if left != right:
+                    yield Overload(operator, (left, right), types.BOOL, False)
+
+
+def _pool(structs: Iterable[types.StructType]) -> descriptor_pool.DescriptorPool:
+    """Every struct and opaque type as a message without values: the checker knows fields by name only of messages."""
+    pool = descriptor_pool.DescriptorPool()
+    for module in (struct_pb2, timestamp_pb2, duration_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    opaque: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    for each in types.OPAQUE:
+        package, name = each.name.split(".")
+        file = opaque.setdefault(package, _file(package))
+        file.message_type.add(name=name)
+    for file in opaque.values():
+        pool.AddSerializedFile(file.SerializeToString())
+    file = _file(STRUCT_PACKAGE)
+    file.dependency.extend(f"google/protobuf/{name}.proto" for name in ("struct", "timestamp", "duration"))
+    file.dependency.extend(each.name for each in opaque.values())
+    for struct in structs:
+        message = file.message_type.add(name=struct.name)
+        for number, (name, field) in enumerate(struct.fields.items(), 1):
+            _add_field(message, number, name, field.type)
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _file(package: str) -> descriptor_pb2.FileDescriptorProto:
+    return descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+
+
+def _add_field(message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: types.Type) -> None:
+    """Lists and maps keep their element type where a message can say it; what it cannot say is dyn."""
+    repeated = kind.name == "list"
+    field = message.field.add(name=name, json_name=name, number=number)
+    field.label = _PROTO.LABEL_REPEATED if repeated else _PROTO.LABEL_OPTIONAL
+    if kind.name == "map" and kind.parameters[0] in _KEYS:
+        camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))  # protobuf insists on this name
+        entry = message.nested_type.add(name=f"{camel}Entry")
+        entry.options.map_entry = True
+        for position, part in enumerate(kind.parameters, 1):
+            of = entry.field.add(name=("key", "value")[position - 1], number=position, label=_PROTO.LABEL_OPTIONAL)
+            _set_type(of, part)
+        field.label = _PROTO.LABEL_REPEATED
+        field.type = _PROTO.TYPE_MESSAGE
+        field.type_name = f".{STRUCT_PACKAGE}.{message.name}.{entry.name}"
+    else:
+        _set_type(field, kind.parameters[0] if repeated else kind)
+
+
+def _set_type(field: descriptor_pb2.FieldDescriptorProto, kind: types.Type) -> None:
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+        return
+    field.type = _PROTO.TYPE_MESSAGE
+    named = isinstance(kind, types.StructType) or kind in types.OPAQUE or kind in (types.TIMESTAMP, types.DURATION)
+    field.type_name = f".{_wire_name(kind)}" if named else ".google.protobuf.Value"
+
+
+def _wire_name(kind: types.Type) -> str:
+    return f"{STRUCT_PACKAGE}.{kind.name}" if isinstance(kind, types.StructType) else kind.name
+
+
+def _configuration() -> str:
+    # JSON is YAML: nothing needs quoting rules of its own.
+    return json.dumps({"name": "expressions", "extensions": [{"name": name} for name in _EXTENSIONS]})
+
+
+def _functions(overloads: Iterable[Overload]) -> cel.CelExtension:
+    """Our declarations; a name that CEL has already gets further overloads."""
+    declared: dict[str, list[cel.Overload]] = {}
+    for number, each in enumerate(overloads):
+        declared.setdefault(each.name, []).append(
+            cel.Overload(
+                f"{each.name}_{number}",
+                return_type=_described(each.result),
+                parameters=[_described(parameter) for parameter in each.parameters],
+                is_member=each.member,
+            )
+        )
+    return cel.CelExtension("kubernetes", [cel.FunctionDecl(name, each) for name, each in declared.items()])
+
+
+def _described(kind: types.Type) -> cel.Type:
+    return cel.Type(_signature(kind))
+
+
+def _signature(kind: types.Type) -> str:
+    if kind in (types.A, types.B):
+        return f"~{kind.name}"
+    inner = ",".join(_signature(parameter) for parameter in kind.parameters)
+    return f"{_wire_name(kind)}<{inner}>" if inner else _wire_name(kind)

@@ -1,0 +1,219 @@
+"""Turns a checked expression into Python closures that work on raw JSON.
+
+A closure takes the frame of one evaluation: slot 0 holds the Budget, the next ones the root names the expression
+reads, the rest its own variables (of macros). What is known at compile time is decided there: constant operands,
+chains of fields, the form of a macro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from webhook.cel import ast, operators, types
+from webhook.cel.calls import compile_call
+from webhook.cel.comprehensions import compile_comprehension
+from webhook.cel.errors import CelError, EvaluationError, no_overload
+from webhook.cel.library import Implementation, Library
+from webhook.cel.selection import select_slowly
+from webhook.cel.values import Lazy, Optional, TypeValue
+
+Frame = list[Any]
+Run = Callable[[Frame], Any]
+
+
+class Compiler:
+    """Compiles one expression. `slots` are the root names met, by the slot that must hold their value."""
+
+    def __init__(self, library: Library, structs: Mapping[str, types.StructType]) -> None:
+        self.slots: dict[str, int] = {}
+        self.size = 1
+        self._functions = library.functions
+        self._constants = library.constants
+        self._structs = structs
+        self._scope: dict[str, int] = {}
+        self._steps = 0
+
+    def compile(self, root: ast.Node) -> tuple[Run, int]:
+        """The closure, and what one evaluation costs before sizes and macros count: one unit a step."""
+        run = self.node(root)
+        return run, self._steps
+
+    # What comprehensions need.
+
+    def slot(self) -> int:
+        """A fresh slot of the frame."""
+        self.size += 1
+        return self.size - 1
+
+    def within(self, names: Mapping[str, int], node: ast.Node) -> tuple[Run, int]:
+        """The closure of a part that sees further names, and its cost, which is left out of the whole's."""
+        outer_scope, outer_steps = self._scope, self._steps
+        self._scope, self._steps = {**outer_scope, **names}, 0
+        run = self.node(node)
+        steps = self._steps
+        self._scope, self._steps = outer_scope, outer_steps
+        return run, steps
+
+    def count(self, steps: int) -> None:
+        """Adds to the cost of the part that is being compiled."""
+        self._steps += steps
+
+    def node(self, node: ast.Node) -> Run:
+        """The closure of one part."""
+        self._steps += 1
+        match node:
+            case ast.Const():
+                return _constant(node.value)
+            case ast.Ident():
+                return self._ident(node)
+            case ast.Select():
+                return self._has(node) if node.test else self._select(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.MakeList():
+                return self._list(node)
+            case ast.MakeMap():
+                return self._map(node)
+            case ast.Comprehension():
+                return compile_comprehension(self, node)
+            case ast.MakeStruct():
+                raise CelError(f"has {node.name}{{}}, needs a map or a list: objects cannot be made", *node.position)
+        raise CelError("has an unknown kind of expression", *node.position)
+
+    def _ident(self, node: ast.Ident) -> Run:
+        if node.name in self._scope:
+            slot = self._scope[node.name]
+            return lambda frame: frame[slot]
+        if node.is_type:
+            return _constant(TypeValue(node.name))
+        slot = self._root(node.name)
+
+        def root(frame: Frame) -> Any:
+            value = frame[slot]
+            if type(value) is Lazy:
+                value = frame[slot] = value.get()
+            return value
+
+        return root
+
+    def _root(self, name: str) -> int:
+        if name not in self.slots:
+            self.slots[name] = self.slot()
+        return self.slots[name]
+
+    def _select(self, node: ast.Select) -> Run:
+        struct = self.struct(node.operand.type)
+        if struct is not None:
+            return _struct_field(self.node(node.operand), struct.fields[node.field].attribute, node)
+        operand, field, position = self.node(node.operand), node.field, node.position
+
+        def select(frame: Frame) -> Any:
+            value = operand(frame)
+            try:
+                return value[field]
+            except (KeyError, TypeError, IndexError):
+                return select_slowly(value, field, position)
+
+        return select
+
+    def _has(self, node: ast.Select) -> Run:
+        struct = self.struct(node.operand.type)
+        operand, field, position = self.node(node.operand), node.field, node.position
+        if struct is not None:
+            attribute = struct.fields[node.field].attribute
+
+            def has_field(frame: Frame) -> bool:
+                value = operand(frame)
+                return value is not None and getattr(value, attribute) is not None
+
+            return has_field
+
+        def has(frame: Frame) -> bool:
+            value = operand(frame)
+            if isinstance(value, dict):
+                return field in value
+            if isinstance(value, Optional):
+                return not value.empty and isinstance(value.value, dict) and field in value.value
+            raise EvaluationError(f"no such field: {field}", *position)
+
+        return has
+
+    def _list(self, node: ast.MakeList) -> Run:
+        elements = tuple(self.node(element) for element in node.elements)
+        if node.optional:
+            optional = node.optional
+
+            def with_optional(frame: Frame) -> list[Any]:
+                made = []
+                for number, element in enumerate(elements):
+                    value = element(frame)
+                    if number not in optional:
+                        made.append(value)
+                    elif not isinstance(value, Optional):
+                        raise no_overload("[?]", value).at(node.position)
+                    elif not value.empty:
+                        made.append(value.value)
+                return made
+
+            return with_optional
+        if all(isinstance(element, ast.Const) for element in node.elements):
+            constants = [element.value for element in node.elements if isinstance(element, ast.Const)]
+            return _constant(constants)  # values are never changed, so one list serves every evaluation
+        return lambda frame: [element(frame) for element in elements]
+
+    def _map(self, node: ast.MakeMap) -> Run:
+        entries = tuple((self.node(e.key), self.node(e.value), e.optional, e.key.position) for e in node.entries)
+
+        def make(frame: Frame) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            for key_of, value_of, optional, position in entries:
+                key, value = key_of(frame), value_of(frame)
+                if optional:
+                    if not isinstance(value, Optional):
+                        raise no_overload("{?}", value).at(position)
+                    if value.empty:
+                        continue
+                    value = value.value
+                if type(key) not in _KEYS:
+                    raise EvaluationError("unsupported key type", *position)
+                if key in made:
+                    raise EvaluationError(f"duplicate key: {key}", *position)
+                made[key] = value
+            return made
+
+        return make
+
+    def _call(self, node: ast.Call) -> Run:
+        return compile_call(self, node)
+
+    def struct(self, kind: types.Type) -> types.StructType | None:
+        """The struct that a type of the checker's is, or None."""
+        return self._structs.get(kind.name)
+
+    def constant(self, name: str) -> Run | None:
+        """What the global call `name()` gives, or None when there is no such function."""
+        return _constant(self._constants[name]) if name in self._constants else None
+
+    def implementations(self, name: str, member: bool, count: int) -> Mapping[type, Implementation] | None:
+        """What runs for a function name, by the class of its first argument."""
+        return self._functions.get((name, member, count))
+
+
+_KEYS = frozenset({str, int, bool}) | operators.NUMBERS - {float}
+
+
+def _constant(value: Any) -> Run:
+    return lambda frame: value
+
+
+def _struct_field(operand: Run, attribute: str, node: ast.Select) -> Run:
+    field, position = node.field, node.position
+
+    def read(frame: Frame) -> Any:
+        value = operand(frame)
+        if value is None:
+            raise EvaluationError(f"no such field: {field} of null", *position)
+        return getattr(value, attribute)
+
+    return read

@@ -1,0 +1,49 @@
+"""What can go wrong with an expression: while it is compiled, and while it runs."""
+
+from __future__ import annotations
+
+
+class CelError(ValueError):
+    """An expression that cannot be used.
+
+    `message` is one lower-case line, `line` and `column` count from 1 in the expression's own text, `hint` says what to
+    write instead (may be empty). All problems of the expression are in `others`, this one being the first.
+    """
+
+    def __init__(self, message: str, line: int = 1, column: int = 1, hint: str = "") -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.hint = hint
+        self.others: list[CelError] = []
+        super().__init__(f"{line}:{column}: {message}" + (f"; {hint}" if hint else ""))
+
+
+class EvaluationError(Exception):
+    """An expression that ended without a value, at `line` and `column` (from 1; 0 while not yet known)."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        super().__init__(message)
+
+    def at(self, position: tuple[int, int]) -> EvaluationError:
+        """The same error, placed at `position` unless an inner part of the expression has placed it already."""
+        if not self.line:
+            self.line, self.column = position
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}: {self.message}" if self.line else self.message
+
+
+class BudgetExceeded(EvaluationError):
+    """The expression cost more than its budget. Unlike other errors, `||`, `&&` and `exists` never absorb it."""
+
+
+def no_overload(name: str, *values: object) -> EvaluationError:
+    """The error of an operator or function that was given values it has no meaning for."""
+    from webhook.cel.values import type_name
+
+    return EvaluationError(f"no such overload: {name} of ({', '.join(type_name(value) for value in values)})")

@@ -1,0 +1,227 @@
+"""Equality, order and arithmetic of CEL values. int is 64 bits wide; nothing is ever rounded or wrapped in silence."""
+
+from __future__ import annotations
+
+import math
+
+from webhook.cel.budget import Budget
+from webhook.cel.errors import EvaluationError, no_overload
+from webhook.cel.times import Duration, Timestamp
+from webhook.cel.values import INT_MAX, INT_MIN, UINT_MAX, Optional, Uint
+
+NUMBERS = frozenset({int, float, Uint})
+_LISTS = (list, tuple)
+MAX_DEPTH = 200  # of values that are compared
+
+
+def equal(left: object, right: object, budget: Budget, depth: int = 0) -> bool:
+    """`left == right`: numbers by value whatever their type, bool never a number, lists and maps element by element.
+
+    Charges one unit an element and one for ten characters. Raises EvaluationError for values nested deeper than
+    MAX_DEPTH.
+    """
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is str or kind is bytes:
+            budget.spend(min(len(left), len(right)) // 10 + 1)  # type: ignore[arg-type]  # both are str or bytes
+            return left == right
+    elif kind in NUMBERS and other in NUMBERS:
+        return left == right
+    if depth > MAX_DEPTH:
+        raise EvaluationError(f"has values nested deeper than {MAX_DEPTH}, needs fewer to compare them")
+    if isinstance(left, _LISTS):
+        if not isinstance(right, _LISTS) or len(left) != len(right):
+            return False
+        budget.spend(len(left))
+        return all(equal(one, two, budget, depth + 1) for one, two in zip(left, right, strict=True))
+    if isinstance(left, dict):
+        if not isinstance(right, dict) or len(left) != len(right):
+            return False
+        budget.spend(len(left))
+        for key, value in left.items():
+            if key not in right or not equal(value, right[key], budget, depth + 1):
+                return False
+        return True
+    if isinstance(left, Optional) and isinstance(right, Optional):
+        if left.empty or right.empty:
+            return left.empty and right.empty
+        return equal(left.value, right.value, budget, depth + 1)
+    return kind is other and left == right
+
+
+def contains(container: object, wanted: object, budget: Budget) -> bool:
+    """`wanted in container`: an element of a list, or a key of a map."""
+    if isinstance(container, dict):
+        budget.spend(1)
+        return has_key(container, wanted)
+    if isinstance(container, _LISTS):
+        if type(wanted) is str:  # the usual case: Python's own search, charged as if it went to the end
+            budget.spend(len(container) + 1)
+            return wanted in container
+        for element in container:
+            budget.spend(1)
+            if equal(element, wanted, budget):
+                return True
+        return False
+    raise no_overload("in", wanted, container)
+
+
+def has_key(mapping: dict[object, object], key: object) -> bool:
+    """Whether a map has a key; true and 1 are one key to Python and two to CEL."""
+    kind = type(key)
+    if kind is str:
+        return key in mapping
+    if kind is bool or kind in NUMBERS:
+        return key in mapping and any(k == key and (type(k) is bool) == (kind is bool) for k in mapping)
+    raise no_overload("in", key, mapping)
+
+
+def index(container: object, key: object) -> object:
+    """`container[key]`; raises EvaluationError where there is nothing."""
+    if isinstance(container, dict):
+        kind = type(key)
+        if kind is str:
+            try:
+                return container[key]
+            except KeyError:
+                raise EvaluationError(f"no such key: {key}") from None
+        if kind is bool or kind in NUMBERS:
+            if has_key(container, key):
+                return container[key]
+            raise EvaluationError(f"no such key: {key}")
+        raise no_overload("[]", container, key)
+    if isinstance(container, _LISTS):
+        position = list_position(container, key)
+        if 0 <= position < len(container):
+            return container[position]
+        raise EvaluationError(f"index out of bounds: {position}")
+    raise no_overload("[]", container, key)
+
+
+def list_position(container: object, key: object) -> int:
+    """The index that a number means; a double counts when it is whole."""
+    if type(key) is int or type(key) is Uint:
+        return int(key)
+    if type(key) is float and key.is_integer():
+        return int(key)
+    raise no_overload("[]", container, key)
+
+
+def order(name: str, left: object, right: object) -> int | None:
+    """Negative, zero or positive as `left` is before, with or behind `right`; None for NaN."""
+    kind, other = type(left), type(right)
+    if (kind in NUMBERS and other in NUMBERS) or (kind is other and kind in _ORDERED):
+        if left < right:  # type: ignore[operator]  # of one ordered class, or numbers
+            return -1
+        if left > right:  # type: ignore[operator]
+            return 1
+        return 0 if left == right else None
+    raise no_overload(name, left, right)
+
+
+_ORDERED = frozenset({str, bool, bytes, Timestamp, Duration})
+
+
+def whole(result: int, kind: type) -> int:
+    """A result of integer arithmetic when it fits 64 bits; raises EvaluationError when not."""
+    if kind is Uint:
+        if 0 <= result <= UINT_MAX:
+            return Uint(result)
+        raise EvaluationError("unsigned integer overflow")
+    if INT_MIN <= result <= INT_MAX:
+        return result
+    raise EvaluationError("integer overflow")
+
+
+def add(left: object, right: object, budget: Budget) -> object:
+    """`left + right`."""
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int or kind is Uint:
+            return whole(int(left) + int(right), kind)  # type: ignore[call-overload]  # both are integers
+        if kind is float:
+            return left + right  # type: ignore[operator]
+        if kind is str or kind is bytes:
+            budget.spend((len(left) + len(right)) // 10 + 1)  # type: ignore[arg-type]
+            return left + right  # type: ignore[operator]
+    if isinstance(left, _LISTS) and isinstance(right, _LISTS):
+        budget.spend(len(left) + len(right) + 1)
+        return [*left, *right]
+    if kind is Timestamp and other is Duration:
+        return Timestamp.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
+    if kind is Duration and other is Timestamp:
+        return Timestamp.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
+    if kind is Duration and other is Duration:
+        return Duration.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
+    raise no_overload("+", left, right)
+
+
+def subtract(left: object, right: object) -> object:
+    """`left - right`."""
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int or kind is Uint:
+            return whole(int(left) - int(right), kind)  # type: ignore[call-overload]
+        if kind is float:
+            return left - right  # type: ignore[operator]
+        if kind is Timestamp or kind is Duration:
+            return Duration.of(left.nanoseconds - right.nanoseconds)  # type: ignore[attr-defined]
+    if kind is Timestamp and other is Duration:
+        return Timestamp.of(left.nanoseconds - right.nanoseconds)  # type: ignore[attr-defined]
+    raise no_overload("-", left, right)
+
+
+def multiply(left: object, right: object) -> object:
+    """`left * right`."""
+    kind = type(left)
+    if kind is type(right):
+        if kind is int or kind is Uint:
+            return whole(int(left) * int(right), kind)  # type: ignore[call-overload]
+        if kind is float:
+            return left * right  # type: ignore[operator]
+    raise no_overload("*", left, right)
+
+
+def divide(left: object, right: object) -> object:
+    """`left / right`: integers towards zero, doubles as IEEE 754 says."""
+    kind = type(left)
+    if kind is type(right):
+        if kind is int or kind is Uint:
+            if right == 0:
+                raise EvaluationError("division by zero")
+            quotient = abs(int(left)) // abs(int(right))  # type: ignore[call-overload]
+            return whole(quotient if (left < 0) == (right < 0) else -quotient, kind)  # type: ignore[operator]
+        if kind is float:
+            return _divide_doubles(float(left), float(right))  # type: ignore[arg-type]
+    raise no_overload("/", left, right)
+
+
+def _divide_doubles(left: float, right: float) -> float:
+    if right:
+        return left / right
+    if math.isnan(left) or math.isnan(right) or left == 0:
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+def remainder(left: object, right: object) -> object:
+    """`left % right`, with the sign of `left`; integers only."""
+    kind = type(left)
+    if kind is type(right) and (kind is int or kind is Uint):
+        if right == 0:
+            raise EvaluationError("modulus by zero")
+        rest = abs(int(left)) % abs(int(right))  # type: ignore[call-overload]
+        return whole(-rest if left < 0 else rest, kind)  # type: ignore[operator]
+    raise no_overload("%", left, right)
+
+
+def negate(value: object) -> object:
+    """`-value`."""
+    kind = type(value)
+    if kind is int:
+        return whole(-int(value), int)  # type: ignore[call-overload]
+    if kind is float:
+        return -value  # type: ignore[operator]
+    if kind is Duration:
+        return Duration.of(-value.nanoseconds)  # type: ignore[attr-defined]
+    raise no_overload("-", value)

@@ -1,0 +1,36 @@
+"""Reading a field or an element: through optionals, and with the right error where there is nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.cel import operators
+from webhook.cel.errors import EvaluationError, no_overload
+from webhook.cel.values import NONE, Optional, type_name
+
+
+def select_slowly(value: Any, field: str, position: tuple[int, int]) -> Any:
+    """`value.field` where the quick way failed: through an optional, or with the right error."""
+    if isinstance(value, dict):
+        raise EvaluationError(f"no such key: {field}", *position)
+    if isinstance(value, Optional):
+        return select_optional(value, field, position)
+    raise EvaluationError(f"no such field: {field} of {type_name(value)}", *position)
+
+
+def select_optional(value: Any, field: Any, position: tuple[int, int]) -> Optional:
+    """`value.?field` and `value[?field]`."""
+    if isinstance(value, Optional):
+        if value.empty:
+            return NONE
+        value = value.value
+    try:
+        if isinstance(value, dict):
+            found = operators.has_key(value, field)
+        else:
+            found = 0 <= operators.list_position(value, field) < len(value)
+        return Optional(operators.index(value, field)) if found else NONE
+    except TypeError:
+        raise no_overload("?.", value, field).at(position) from None
+    except EvaluationError as error:
+        raise error.at(position) from None
