@@ -107,20 +107,25 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A ResourceClaim."""
+    """A ResourceClaim. ``deleted`` is its deletion time stamp, empty while it is not being deleted."""
 
     namespace: str
     name: str
     uid: str
     resource_version: str
     created: str
-    deleting: bool
+    deleted: str
     annotations: Json
     owners: tuple[Json, ...]
     groups: tuple[RequestGroup, ...]
     constraints: tuple[Constraint, ...]
     allocation: Allocation | None
     reserved_for: tuple[Consumer, ...]
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the claim is marked for deletion; it keeps its devices until its allocation is gone."""
+        return bool(self.deleted)
 
     @property
     def key(self) -> str:
@@ -250,6 +255,10 @@ def read_consumers(raw: object) -> tuple[Consumer, ...]:
     )
 
 
+def _deleted(raw: object) -> str:
+    return "" if raw is None else text(raw) or "at an unknown time"
+
+
 def read_claim(obj: object) -> Claim:
     """The model of a ResourceClaim of any version; fields of a wrong type count as absent (the schema tells)."""
     metadata = mapping(mapping(obj).get("metadata"))
@@ -261,7 +270,7 @@ def read_claim(obj: object) -> Claim:
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
         created=text(metadata.get("creationTimestamp")),
-        deleting=metadata.get("deletionTimestamp") is not None,
+        deleted=_deleted(metadata.get("deletionTimestamp")),
         annotations=mapping(metadata.get("annotations")),
         owners=tuple(owner for _, owner in objects(metadata.get("ownerReferences"))),
         groups=read_requests(devices),
