@@ -1,8 +1,8 @@
 """CEL as Kubernetes speaks it: expressions checked once, then run as Python closures on raw JSON."""
 
 from webhook.cel.budget import PER_CALL_LIMIT, Budget
-from webhook.cel.environment import Environment, Program, assignable, compile
-from webhook.cel.errors import BudgetExceeded, CelError, EvaluationError
+from webhook.cel.environment import Environment, Program, assignable, compile  # noqa: A004  # its name in the design
+from webhook.cel.errors import BudgetError, CelError, EvaluationError
 from webhook.cel.types import (
     BOOL,
     BYTES,
@@ -51,7 +51,7 @@ __all__ = [
     "UINT",
     "URL",
     "Budget",
-    "BudgetExceeded",
+    "BudgetError",
     "CelError",
     "DefaultMap",
     "Environment",

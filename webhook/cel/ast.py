@@ -18,6 +18,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Const(Node):
+    """A literal."""
+
     value: object
 
 
@@ -49,12 +51,16 @@ class Call(Node):
 
 @dataclass(frozen=True, slots=True)
 class MakeList(Node):
+    """`[a, ?b]`."""
+
     elements: tuple[Node, ...]
     optional: frozenset[int]  # indexes of `[?x]` elements
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """`key: value`, or `?key: value`, of a map."""
+
     key: Node
     value: Node
     optional: bool
@@ -62,6 +68,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MakeMap(Node):
+    """`{key: value}`."""
+
     entries: tuple[Entry, ...]
 
 

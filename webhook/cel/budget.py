@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.cel.errors import BudgetExceeded
+from webhook.cel.errors import BudgetError
 
 # The API server's limit of one call, k8s.io/apiserver/pkg/apis/cel PerCallLimit.
 PER_CALL_LIMIT = 1_000_000
@@ -18,15 +18,15 @@ class Budget:
         self.left = limit
 
     def spend(self, cost: int) -> None:
-        """Take `cost` units; raise BudgetExceeded when they are not there."""
+        """Take `cost` units; raise BudgetError when they are not there."""
         self.left -= cost
         if self.left < 0:
             raise self.exceeded()
 
-    def exceeded(self) -> BudgetExceeded:
+    def exceeded(self) -> BudgetError:
         """The error for a budget that is used up, with the limit it had."""
         self.left = -1
-        return BudgetExceeded(f"cost limit exceeded: needs more than {self.limit} units")
+        return BudgetError(f"cost limit exceeded: needs more than {self.limit} units")
 
     @property
     def spent(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cel import ast, operators
 from webhook.cel.budget import Budget
-from webhook.cel.errors import BudgetExceeded, CelError, EvaluationError, no_overload
+from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload
 from webhook.cel.library import Implementation
 from webhook.cel.selection import select_optional
 from webhook.cel.values import NONE, Optional
@@ -56,8 +56,8 @@ def _junction(compiler: Compiler, node: ast.Call, deciding: bool) -> Run:
     def undecided(frame: Frame, start: int, failure: EvaluationError) -> bool:
         for term in terms[start:]:
             try:
-                value = term(frame)
-            except BudgetExceeded:
+                value: object = term(frame)
+            except BudgetError:
                 raise
             except EvaluationError:
                 continue
@@ -70,12 +70,12 @@ def _junction(compiler: Compiler, node: ast.Call, deciding: bool) -> Run:
         try:
             for term in terms:
                 number += 1
-                value = term(frame)
+                value: object = term(frame)
                 if value is deciding:
                     return deciding
                 if value is not (not deciding):
                     raise no_overload(symbol, value).at(position)
-        except BudgetExceeded:
+        except BudgetError:
             raise
         except EvaluationError as failure:
             return undecided(frame, number, failure)
@@ -126,14 +126,13 @@ def _equality(compiler: Compiler, node: ast.Call, wanted: bool) -> Run:
     if isinstance(one, ast.Const):
         one, two = two, one
     left, position = compiler.node(one), node.position
-    if isinstance(two, ast.Const):
-        compiler.count(1)
-        constant = two.value
+    right = compiler.node(two)
+    if right in compiler.known:
+        constant = compiler.known[right]
         if constant is None or isinstance(constant, bool):
             return lambda frame: (left(frame) is constant) is wanted
         if isinstance(constant, str):
-            return (lambda frame: left(frame) == constant) if wanted else (lambda frame: left(frame) != constant)
-    right = compiler.node(two)
+            return _same_text(left, constant, wanted)
     equal = operators.equal
 
     def equality(frame: Frame) -> bool:
@@ -142,7 +141,7 @@ def _equality(compiler: Compiler, node: ast.Call, wanted: bool) -> Run:
         if kind is type(second) and kind in _PLAIN:
             if kind is str and len(first) > 64:
                 frame[0].spend(len(first) // 10)
-            return (first == second) is wanted
+            return bool(first == second) is wanted
         try:
             return equal(first, second, frame[0]) is wanted
         except EvaluationError as error:
@@ -151,18 +150,29 @@ def _equality(compiler: Compiler, node: ast.Call, wanted: bool) -> Run:
     return equality
 
 
+def _same_text(left: Run, text: str, wanted: bool) -> Run:
+    # Nothing but the same string equals a string, so that Python's == is CEL's.
+    def same(frame: Frame) -> bool:
+        return bool(left(frame) == text)
+
+    def differs(frame: Frame) -> bool:
+        return bool(left(frame) != text)
+
+    return same if wanted else differs
+
+
 def _in(compiler: Compiler, node: ast.Call) -> Run:
     wanted, container = node.arguments
     left, position = compiler.node(wanted), node.position
     right = compiler.node(container)
-    if isinstance(container, ast.MakeList) and not container.optional:
-        values = [element.value if isinstance(element, ast.Const) else None for element in container.elements]
-        if all(isinstance(value, str) for value in values):
+    if right in compiler.known:
+        values = compiler.known[right]
+        if isinstance(values, list) and all(isinstance(value, str) for value in values):
             strings = frozenset(values)
 
             def among(frame: Frame) -> bool:
                 value = left(frame)
-                return type(value) is str and value in strings
+                return isinstance(value, str) and value in strings
 
             return among
 
@@ -303,16 +313,13 @@ def _function(compiler: Compiler, node: ast.Call) -> Run:
             return constant
     if table is None:
         raise CelError(f"has the function `{name}`, which is not supported here", *node.position)
-    if operands and all(isinstance(operand, ast.Const) for operand in operands):
-        constants = [operand.value for operand in operands if isinstance(operand, ast.Const)]
+    runs = tuple(compiler.node(operand) for operand in operands)
+    if runs and all(run in compiler.known for run in runs):
         try:
-            value = apply(table, name, constants, Budget())
+            return compiler.always(apply(table, name, [compiler.known[run] for run in runs], Budget()))
         except EvaluationError:
             pass  # it fails where and when it is evaluated
-        else:
-            compiler.count(1)
-            return lambda frame: value
-    return _dispatch(table, tuple(compiler.node(operand) for operand in operands), name, node.position)
+    return _dispatch(table, runs, name, node.position)
 
 
 def _dispatch(

@@ -27,6 +27,7 @@ class Compiler:
 
     def __init__(self, library: Library, structs: Mapping[str, types.StructType]) -> None:
         self.slots: dict[str, int] = {}
+        self.known: dict[Run, Any] = {}  # closures that always give the same value
         self.size = 1
         self._functions = library.functions
         self._constants = library.constants
@@ -64,7 +65,7 @@ class Compiler:
         self._steps += 1
         match node:
             case ast.Const():
-                return _constant(node.value)
+                return self.always(node.value)
             case ast.Ident():
                 return self._ident(node)
             case ast.Select():
@@ -86,7 +87,7 @@ class Compiler:
             slot = self._scope[node.name]
             return lambda frame: frame[slot]
         if node.is_type:
-            return _constant(TypeValue(node.name))
+            return self.always(TypeValue(node.name))
         slot = self._root(node.name)
 
         def root(frame: Frame) -> Any:
@@ -157,9 +158,8 @@ class Compiler:
                 return made
 
             return with_optional
-        if all(isinstance(element, ast.Const) for element in node.elements):
-            constants = [element.value for element in node.elements if isinstance(element, ast.Const)]
-            return _constant(constants)  # values are never changed, so one list serves every evaluation
+        if all(element in self.known for element in elements):
+            return self.always([self.known[element] for element in elements])  # nothing ever changes a value
         return lambda frame: [element(frame) for element in elements]
 
     def _map(self, node: ast.MakeMap) -> Run:
@@ -187,13 +187,22 @@ class Compiler:
     def _call(self, node: ast.Call) -> Run:
         return compile_call(self, node)
 
+    def always(self, value: Any) -> Run:
+        """The closure of a constant."""
+
+        def constant(frame: Frame) -> Any:
+            return value
+
+        self.known[constant] = value
+        return constant
+
     def struct(self, kind: types.Type) -> types.StructType | None:
         """The struct that a type of the checker's is, or None."""
         return self._structs.get(kind.name)
 
     def constant(self, name: str) -> Run | None:
         """What the global call `name()` gives, or None when there is no such function."""
-        return _constant(self._constants[name]) if name in self._constants else None
+        return self.always(self._constants[name]) if name in self._constants else None
 
     def implementations(self, name: str, member: bool, count: int) -> Mapping[type, Implementation] | None:
         """What runs for a function name, by the class of its first argument."""
@@ -201,10 +210,6 @@ class Compiler:
 
 
 _KEYS = frozenset({str, int, bool}) | operators.NUMBERS - {float}
-
-
-def _constant(value: Any) -> Run:
-    return lambda frame: value
 
 
 def _struct_field(operand: Run, attribute: str, node: ast.Select) -> Run:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cel import ast
 from webhook.cel.budget import Budget
-from webhook.cel.errors import BudgetExceeded, CelError, EvaluationError, no_overload
+from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload
 
 if TYPE_CHECKING:
     from webhook.cel.compiler import Compiler, Frame, Run
@@ -116,14 +116,14 @@ def _quantifier(compiler: Compiler, node: ast.Comprehension) -> Run | None:
                         frame[first], frame[second] = item
                     else:
                         frame[first] = item
-                    value = body(frame)
+                    value: object = body(frame)
                     if value is deciding:
                         frame[0].left += (len(rounds) - done) * cost
                         return deciding
                     if value is not (not deciding):
                         raise no_overload("||" if deciding else "&&", value).at(position)
                 break
-            except BudgetExceeded:
+            except BudgetError:
                 raise
             except EvaluationError as error:
                 failure = failure or error

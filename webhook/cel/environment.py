@@ -68,7 +68,7 @@ class Program:
     def evaluate(self, names: Mapping[str, object], budget: Budget) -> object:
         """The value for these root names (those in `names` of the program are read; a Lazy is computed if it is).
 
-        Raises EvaluationError, with line and column in the expression; BudgetExceeded when `budget` does not suffice.
+        Raises EvaluationError, with line and column in the expression; BudgetError when `budget` does not suffice.
         """
         budget.spend(self._cost)
         frame: list[object] = [None] * self._size
@@ -88,7 +88,7 @@ def _missing(name: str) -> Lazy:
     return Lazy(fail)
 
 
-def compile(source: str, env: Environment, expected: types.Type | None = None) -> Program:
+def compile(source: str, env: Environment, expected: types.Type | None = None) -> Program:  # noqa: A001
     """Parses, checks and compiles an expression; raises CelError.
 
     With `expected`, the expression must have that type, or dyn (then bool, numbers, string and bytes are checked when

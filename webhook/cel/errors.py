@@ -38,7 +38,7 @@ class EvaluationError(Exception):
         return f"{self.line}:{self.column}: {self.message}" if self.line else self.message
 
 
-class BudgetExceeded(EvaluationError):
+class BudgetError(EvaluationError):
     """The expression cost more than its budget. Unlike other errors, `||`, `&&` and `exists` never absorb it."""
 
 

@@ -85,7 +85,7 @@ def _is_date(text: str) -> bool:
 
 def _is_datetime(text: str) -> bool:
     match = _DATETIME.fullmatch(text)
-    return bool(match) and _is_date(match[1]) and int(match[2]) < 24 and int(match[3]) < 60 and int(match[4]) < 60
+    return match is not None and _is_date(match[1]) and int(match[2]) < 24 and int(match[3]) < 60 and int(match[4]) < 60
 
 
 _LABEL_1035 = "a DNS-1035 label: a lower case letter, then letters, digits and '-', at most 63"

@@ -66,7 +66,7 @@ def _clause(budget: Budget, verb: str, precision: int | None, value: object) -> 
         return "".join(_text(budget, value, 0))
     if verb == "d":
         if kind in _INTEGERS:
-            return str(int(value))  # type: ignore[call-overload,no-any-return]  # an integer
+            return str(int(value))  # type: ignore[call-overload]  # an integer
         if isinstance(value, float):
             return _special(value) or _refuse("decimal", "integers", value)
         return _refuse("decimal", "integers", value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from webhook.cel import operators, types
@@ -9,7 +10,7 @@ from webhook.cel.budget import Budget
 from webhook.cel.errors import EvaluationError, no_overload
 from webhook.cel.library import Library
 from webhook.cel.times import Duration
-from webhook.cel.values import Uint
+from webhook.cel.values import NONE, Optional, Uint
 
 LIBRARY = Library()
 
@@ -31,7 +32,7 @@ for _name in ("indexOf", "lastIndexOf"):
 @LIBRARY.member("isSorted", list, charges=True)
 def _is_sorted(budget: Budget, values: list[Any]) -> bool:
     budget.spend(len(values))
-    for left, right in zip(values, values[1:], strict=False):
+    for left, right in itertools.pairwise(values):
         if (operators.order("isSorted", left, right) or 0) > 0:
             return False
     if len(values) == 1:
@@ -172,8 +173,6 @@ def _sorted(budget: Budget, values: list[Any], keys: list[Any]) -> list[Any]:
 
 @LIBRARY.member("first", list)
 def _first(values: list[Any]) -> Any:
-    from webhook.cel.values import NONE, Optional
-
     return Optional(values[0]) if values else NONE
 
 

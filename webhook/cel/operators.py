@@ -27,6 +27,8 @@ def equal(left: object, right: object, budget: Budget, depth: int = 0) -> bool:
             return left == right
     elif kind in NUMBERS and other in NUMBERS:
         return left == right
+    elif isinstance(left, str) and isinstance(right, str):  # a StrEnum of a fact
+        return left == right
     if depth > MAX_DEPTH:
         raise EvaluationError(f"has values nested deeper than {MAX_DEPTH}, needs fewer to compare them")
     if isinstance(left, _LISTS):

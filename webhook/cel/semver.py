@@ -86,7 +86,8 @@ def _parse(text: str) -> Semver | None:
             prerelease.append(part)
     if max(numbers) > _UINT64_MAX:
         return None
-    return Semver(*numbers, tuple(prerelease), tuple(match[5].split(".")) if match[5] else ())
+    major, minor, patch = numbers
+    return Semver(major, minor, patch, tuple(prerelease), tuple(match[5].split(".")) if match[5] else ())
 
 
 def _normalised(text: str) -> str:

@@ -9,7 +9,7 @@ from webhook.cel.errors import CelError
 MAX_LENGTH = 20_000  # characters
 MAX_NESTING = 30  # brackets within brackets; the parser's own limit is 32 levels of anything
 
-# A string literal (triple, raw, bytes), a comment, or one bracket: in this order, so that brackets in text do not count.
+# A string literal (triple, raw, bytes), a comment, or one bracket, in this order: brackets in text do not count.
 _TOKEN = re.compile(
     r"""(?P<skip>[rR]?[bB]?[rR]?(?:\"{3}.*?\"{3}|'{3}.*?'{3})|[bB]?[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
     r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|//[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])""",

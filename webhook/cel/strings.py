@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from webhook.cel.budget import Budget
 from webhook.cel.errors import EvaluationError, no_overload
 from webhook.cel.library import Library
@@ -11,7 +9,7 @@ from webhook.cel.library import Library
 LIBRARY = Library()
 
 # What Go's unicode.IsSpace says; Python would strip U+001C to U+001F too.
-_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _UPPER = {lower: lower - 32 for lower in range(ord("a"), ord("z") + 1)}
 _ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}
@@ -157,8 +155,3 @@ def _reverse(text: str) -> str:
 def _quote(budget: Budget, text: str) -> str:
     budget.spend(len(text) // 10)
     return '"' + text.translate(_ESCAPES) + '"'
-
-
-def quoted(text: str) -> str:
-    """A string as JSON writes it."""
-    return json.dumps(text, ensure_ascii=False)

@@ -41,7 +41,7 @@ class _Nanoseconds:
         self.nanoseconds = nanoseconds
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.nanoseconds == other.nanoseconds  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.nanoseconds == other.nanoseconds
 
     def __lt__(self, other: _Nanoseconds) -> bool:
         return self.nanoseconds < other.nanoseconds

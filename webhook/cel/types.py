@@ -83,7 +83,7 @@ def optional_of(value: Type) -> Type:
 
 
 def struct_types(*types: Type) -> list[StructType]:
-    """Every struct type reachable from `types`, each once, in the order met; raises ValueError for two with one name."""
+    """Every struct type reachable from `types`, each once; raises ValueError for two with one name."""
     found: dict[str, StructType] = {}
     waiting = list(reversed(types))
     while waiting:
@@ -94,7 +94,7 @@ def struct_types(*types: Type) -> list[StructType]:
         known = found.get(current.name)
         if known is None:
             found[current.name] = current
-            waiting.extend(field.type for field in reversed(current.fields.values()))
+            waiting.extend(field.type for field in reversed(list(current.fields.values())))
         elif known is not current:
             raise ValueError(f"has two struct types named {current.name}, needs one")
     return list(found.values())

@@ -72,7 +72,7 @@ class Lazy:
             compute, self._compute = self._compute, None
             try:
                 self._value = compute()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # kept and raised again, never swallowed
                 self._error = error
         if self._error is not None:
             raise self._error
