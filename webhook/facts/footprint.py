@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from webhook.facts.account import Amounts, add, bookable
+from webhook.facts.account import Amounts, add
 from webhook.facts.placement import claim_node, find_device, namesakes
 from webhook.facts.zones import device_zone
 from webhook.kube.claims import Claim, Result
@@ -240,8 +239,3 @@ def _overflow(path: str, resource: str, amount: Number) -> Finding:
         f"at most {limit} ({unit}), because the scheduler counts more as nothing",
         "correct the multiplier or the consumed capacity",
     )
-
-
-def unbooked(amounts: Mapping[str, Number]) -> list[str]:
-    """The resources of ``amounts`` that no scheduler checks, though the mapping names them."""
-    return [resource for resource in amounts if not bookable(resource)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from webhook.facts.matching import device_applies
 from webhook.kube.claims import Claim, Result
 from webhook.kube.core import Pod
 from webhook.kube.raw import text
@@ -16,23 +17,21 @@ def offers(item: Slice, device: Device) -> str:
     return item.node or text(device.nodes.get("nodeName"))
 
 
-def _applies(item: Slice, node: str) -> bool:
-    # Selectors are not evaluated: driver, pool and device name one device, so a slice that may apply does.
-    return not node or not item.node or item.node == node
-
-
 def find_device(snapshot: Snapshot, result: Result, node: str) -> tuple[Slice, Device] | None:
     """The slice and device that ``result`` names, None when no slice has it.
 
     The rule of the 1.37 scheduler: driver, pool and device name must match, only slices that apply to ``node``
     (empty: any) count; of those the current generation comes first.
     """
-    slices = [item for item in snapshot.pools.get((result.driver, result.pool), ()) if _applies(item, node)]
+    slices = snapshot.pools.get((result.driver, result.pool), ())
     if len(slices) > 1:
-        slices.sort(key=lambda item: (-item.generation, item.name))
+        slices = tuple(sorted(slices, key=lambda item: (-item.generation, item.name)))
     for item in slices:
+        if node and item.node and item.node != node:
+            continue
         for device in item.devices:
-            if device.name == result.device:
+            # A node that is not known cannot rule a device out.
+            if device.name == result.device and not (node and device_applies(item, device, node, snapshot) is False):
                 return item, device
     return None
 

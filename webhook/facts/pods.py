@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from webhook.facts.account import Amounts, add, bookable
 from webhook.facts.footprint import Footprint, footprint
@@ -54,10 +54,14 @@ class PodRequest:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the scheduler counts for a pod's claims, and the claims that cost something and are not counted."""
+    """What the scheduler counts for a pod's claims, and the claims that cost something and are not counted.
+
+    ``unknown`` is the part of ``claims`` and ``overhead`` whose claim nobody knows (any more).
+    """
 
     claims: Amounts
     overhead: Amounts
+    unknown: Amounts = field(default_factory=dict)
     uncounted: tuple[tuple[Claim, Footprint], ...] = ()
 
 
@@ -153,7 +157,7 @@ def _foreign(pod: Pod, claim: Claim) -> bool:
     return bool(owners) and pod.uid not in owners
 
 
-def _reserved(pod: Pod, claim: Claim) -> bool:
+def reserved_to(pod: Pod, claim: Claim) -> bool:
     """Whether the claim is the pod's to use: reserved for it, or for nobody."""
     holders = [consumer for consumer in claim.reserved_for if consumer.is_pod]
     if not holders:
@@ -178,17 +182,23 @@ def counted(pod: Pod, snapshot: Snapshot) -> Counted:
     """
     claims: dict[str, Number] = {}
     overhead: dict[str, Number] = {}
+    unknown: dict[str, Number] = {}
     for entry in pod.entries:
-        add(claims, {name: max(amount, 0) for name, amount in entry.amounts.items()})
-        add(overhead, entry_overhead(entry))
+        mapped = {name: max(amount, 0) for name, amount in entry.amounts.items()}
+        extra = entry_overhead(entry)
+        add(claims, mapped)
+        add(overhead, extra)
+        if (pod.namespace, entry.claim) not in snapshot.claims:
+            add(unknown, mapped)
+            add(unknown, extra)
     entered = {entry.claim for entry in pod.entries}
     uncounted = [
         (claim, cost)
         for _, claim in pod_claims(pod, snapshot)
-        if claim.name not in entered and claim.allocation is not None and _reserved(pod, claim)
+        if claim.name not in entered and claim.allocation is not None and reserved_to(pod, claim)
         if (cost := footprint(claim, snapshot)).costs
     ]
-    return Counted(claims, overhead, tuple(uncounted))
+    return Counted(claims, overhead, unknown, tuple(uncounted))
 
 
 def will_count(pod: Pod, claims: Iterable[tuple[str, Claim]], snapshot: Snapshot, node: str) -> Counted:

@@ -1,0 +1,210 @@
+"""The book: the account, the charges and the differences of every node, computed from a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from webhook.facts.account import Account, ClaimPart, PodPart, account_of, add
+from webhook.facts.placement import claim_node, consumers
+from webhook.facts.pods import counted, entry_overhead, pod_claims, pod_id, pod_request, reserved_to
+from webhook.facts.zones import zone_capacities
+from webhook.kube.claims import Claim
+from webhook.kube.core import Pod
+from webhook.kube.quantity import Number
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.charges import Charge, ChargeKey, ClaimCharges, Difference, claim_charges
+from webhook.ledger.differences import (
+    account_differences,
+    left_behind,
+    node_replaced,
+    pod_differences,
+    same_uid,
+    sharing_differences,
+)
+
+_MOST_NODES = 20_000
+_NOTHING: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBook:
+    """One node's page: its account, the charges in stable order, and what does not agree."""
+
+    account: Account
+    charges: tuple[Charge, ...]
+    differences: tuple[Difference, ...]
+
+
+class Book:
+    """Accounts by node. Pages are kept as long as the objects they were made from are the very same ones, so asking
+    again costs a comparison, and a changed object recomputes its node only.
+
+    The answers depend on the snapshot alone, never on what was asked before.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[str, tuple[tuple[object, ...], NodeBook]] = {}
+        self._current: tuple[Snapshot | None, dict[str, NodeBook]] = (None, {})
+
+    def account(self, snapshot: Snapshot, node: str) -> Account | None:
+        """The account of ``node``, None when no such node is known."""
+        page = self.page(snapshot, node)
+        return None if page is None else page.account
+
+    def charges(self, snapshot: Snapshot, node: str) -> tuple[Charge, ...]:
+        """The charges on ``node``, claims in order of namespace and name."""
+        page = self.page(snapshot, node)
+        return () if page is None else page.charges
+
+    def differences(self, snapshot: Snapshot, node: str) -> tuple[Difference, ...]:
+        """What on ``node`` does not agree with the book."""
+        page = self.page(snapshot, node)
+        return () if page is None else page.differences
+
+    def page(self, snapshot: Snapshot, node: str) -> NodeBook | None:
+        """The whole page of ``node``, None when no such node is known."""
+        if node not in snapshot.nodes:
+            return None
+        seen, pages = self._current
+        if seen is not snapshot:
+            pages = {}
+            self._current = (snapshot, pages)
+        page = pages.get(node)
+        if page is None:
+            page = pages[node] = self._checked(snapshot, node)
+        return page
+
+    def _checked(self, snapshot: Snapshot, node: str) -> NodeBook:
+        inputs = tuple(_inputs(snapshot, node))
+        held = self._pages.get(node)
+        if held is not None and len(held[0]) == len(inputs) and all(map(_same, held[0], inputs)):
+            return held[1]
+        page = node_book(snapshot, node)
+        if len(self._pages) >= _MOST_NODES:
+            self._pages.pop(next(iter(self._pages)), None)
+        self._pages[node] = (inputs, page)
+        return page
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _inputs(snapshot: Snapshot, node: str) -> Iterator[object]:
+    """Every object that :func:`node_book` reads, in an order that depends on these objects only."""
+    yield snapshot.release
+    yield snapshot.rollouts
+    yield snapshot.nodes.get(node)
+    yield snapshot.topologies.get(node)
+    slices = snapshot.node_slices.get(node, _NOTHING)
+    pods = snapshot.node_pods.get(node, ())
+    claims = snapshot.node_claims.get(node, ())
+    yield from (slices, pods or _NOTHING, claims or _NOTHING)
+    pools = dict.fromkeys(item.key for item in snapshot.node_slices.get(node, ()))
+    for pool in pools:
+        yield snapshot.pools.get(pool, _NOTHING)
+        yield snapshot.pool_claims.get(pool, _NOTHING)
+    elsewhere: list[Claim] = list(claims)
+    for pod in pods:
+        for name in pod.claim_names.values():
+            claim = snapshot.claims.get((pod.namespace, name))
+            yield claim
+            if claim is not None:
+                elsewhere.append(claim)
+    for pool in pools:
+        elsewhere += [claim for claim in snapshot.pool_claims.get(pool, ()) if not _named(claim)]
+    for claim in elsewhere:
+        if claim.allocation is not None:
+            for result in claim.allocation.results:
+                if (result.driver, result.pool) not in pools:
+                    yield snapshot.pools.get((result.driver, result.pool), _NOTHING)
+                yield snapshot.device_claims.get(result.identity, _NOTHING)
+        for holder in claim.reserved_for:
+            yield snapshot.pods_by_uid.get(holder.uid)
+            yield snapshot.pods.get((claim.namespace, holder.name))
+
+
+def _named(claim: Claim) -> bool:
+    return claim.allocation is not None and bool(claim.allocation.node)
+
+
+def node_claims(snapshot: Snapshot, node: str) -> list[Claim]:
+    """The claims allocated on ``node``, in order of namespace and name: by their node selector, else by where their
+    devices are, else by where their pods are.
+    """
+    found: dict[str, Claim] = {claim.key: claim for claim in snapshot.node_claims.get(node, ())}
+    pools = dict.fromkeys(item.key for item in snapshot.node_slices.get(node, ()))
+    unnamed = [claim for pool in pools for claim in snapshot.pool_claims.get(pool, ()) if not _named(claim)]
+    for pod in snapshot.node_pods.get(node, ()):
+        unnamed += [claim for _, claim in pod_claims(pod, snapshot) if not _named(claim)]
+    for claim in unnamed:
+        if claim.key not in found and claim_node(claim, snapshot) == node:
+            found[claim.key] = claim
+    return [found[key] for key in sorted(found)]
+
+
+def node_book(snapshot: Snapshot, node: str) -> NodeBook:
+    """The page of ``node``, computed anew."""
+    known = snapshot.nodes[node]
+    charges: dict[ChargeKey, Charge] = {}
+    parts: dict[str, ClaimPart] = {}
+    costs: dict[str, ClaimCharges] = {}
+    differences: list[Difference] = []
+    coming: dict[str, Pod] = {}
+    for claim in node_claims(snapshot, node):
+        made = claim_charges(claim, snapshot, node)
+        if left_behind(claim, made, known):
+            differences.append(node_replaced(claim, known))
+            continue
+        differences += made.differences
+        differences += sharing_differences(claim, made, snapshot)
+        if claim.id in parts:
+            differences.append(same_uid(claim))
+            continue
+        parts[claim.id] = made.part
+        costs[claim.key] = made
+        charges.update((charge.key, charge) for charge in made.charges)
+        coming.update((pod_id(pod), pod) for pod in consumers(claim, snapshot) if not pod.node and not pod.terminal)
+    pods: dict[str, PodPart] = {}
+    for pod in sorted(snapshot.node_pods.get(node, ()), key=lambda pod: pod.key):
+        if not pod.terminal and pod_id(pod) not in pods:
+            pods[pod_id(pod)] = _bound(pod, snapshot, costs)
+            differences += pod_differences(pod, snapshot)
+    for key in sorted(coming):
+        if key not in pods:
+            pods[key] = _coming(coming[key], snapshot, costs)
+    account = account_of(node, known.uid, known.allocatable, zone_capacities(node, snapshot), parts, pods)
+    differences += account_differences(account)
+    return NodeBook(account, tuple(charges.values()), tuple(differences))
+
+
+def _bound(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> PodPart:
+    shares = counted(pod, snapshot)
+    own = pod_request(pod, shares.claims, shares.overhead).spec()
+    # An entry whose claim nobody knows is charged to the pod: the scheduler counts it, and no claim does.
+    add(own, {name: amount for name, amount in shares.unknown.items() if amount})
+    return PodPart(own, _overhead(pod, snapshot, costs))
+
+
+def _coming(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> PodPart:
+    mapped: dict[str, Number] = {}
+    for _, claim in pod_claims(pod, snapshot):
+        if claim.key in costs:
+            add(mapped, costs[claim.key].part.amounts)
+    overhead = _overhead(pod, snapshot, costs)
+    return PodPart(pod_request(pod, mapped, overhead).spec(), overhead, reserved=True)
+
+
+def _overhead(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> dict[str, Number]:
+    total: dict[str, Number] = {}
+    for local, claim in pod_claims(pod, snapshot):
+        made = costs.get(claim.key)
+        if made is None or not reserved_to(pod, claim):
+            continue
+        if made.cost.missing:
+            entries = [entry_overhead(entry) for entry in pod.entries if entry.claim == claim.name]
+            add(total, entries[0] if entries else made.cost.overhead(len(pod.users(local))))
+        else:
+            add(total, made.cost.overhead(len(pod.users(local))))
+    return total

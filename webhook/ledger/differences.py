@@ -1,0 +1,196 @@
+"""Differences: what in the cluster does not agree with the book, said about the object that has to change."""
+
+from __future__ import annotations
+
+from webhook.facts.account import Account, Amounts, bookable, rounded
+from webhook.facts.footprint import footprint
+from webhook.facts.pods import counted
+from webhook.facts.times import instant
+from webhook.kube.claims import Claim
+from webhook.kube.core import Node, Pod
+from webhook.kube.finding import Finding
+from webhook.kube.quantity import Number, of_resource
+from webhook.kube.resource import POD_FIELD, Entry
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.charges import Category, ClaimCharges, Difference, about_claim
+
+_ENTRIES = f"status.{POD_FIELD}"
+
+
+def _about_pod(pod: Pod, finding: Finding, category: Category) -> Difference:
+    return Difference(category, "v1", "Pod", pod.namespace, pod.name, finding)
+
+
+def _said(amounts: Amounts) -> str:
+    return ", ".join(f"{of_resource(name, amounts[name])} {name}" for name in sorted(amounts)) or "nothing"
+
+
+def pod_differences(pod: Pod, snapshot: Snapshot) -> list[Difference]:
+    """What a pod's status entries say otherwise than its claims' footprints, and claims that have no entry."""
+    found: list[Difference] = []
+    for index, entry in enumerate(pod.entries):
+        claim = snapshot.claims.get((pod.namespace, entry.claim))
+        finding = _unknown(entry, index) if claim is None else _disagrees(entry, index, claim, snapshot)
+        if finding is not None:
+            found.append(_about_pod(pod, finding, "pod-status"))
+    for claim, cost in counted(pod, snapshot).uncounted:
+        finding = Finding(
+            "uncounted",
+            _ENTRIES,
+            f"no entry for claim {claim.name}",
+            f"one of {_said(cost.amounts)}: its devices cost the node that, and the scheduler counts entries only",
+            "make the pod again, so that the scheduler allocates and counts its claim together with it",
+            "warning",
+        )
+        found.append(_about_pod(pod, finding, "pod-status"))
+    return found
+
+
+def _unknown(entry: Entry, index: int) -> Finding:
+    return Finding(
+        "claim-unknown",
+        f"{_ENTRIES}[{index}].resourceClaimName",
+        f"claim {entry.claim}, which is not known",
+        "a claim of its namespace; its amount is charged to the pod",
+        "give the claim too, or make the pod again",
+        "warning",
+    )
+
+
+def _disagrees(entry: Entry, index: int, claim: Claim, snapshot: Snapshot) -> Finding | None:
+    cost = footprint(claim, snapshot)
+    if claim.allocation is None or not cost.complete:
+        return None
+    stated, wanted = (
+        _parts(entry.amounts, entry.per_pod, entry.per_container),
+        _parts(cost.amounts, cost.per_pod, cost.per_container),
+    )
+    if stated == wanted:
+        return None
+    names = sorted(name for name in {*stated, *wanted} if stated.get(name) != wanted.get(name))
+    return Finding(
+        "pod-status-disagrees",
+        f"{_ENTRIES}[{index}]",
+        _differing(stated, names),
+        f"{_differing(wanted, names)}, what claim {claim.name} costs",
+        "let the scheduler write the entry; anything else that wrote it is to be found and stopped",
+        "warning",
+    )
+
+
+def _parts(amounts: Amounts, per_pod: Amounts, per_container: Amounts) -> dict[tuple[str, str], Number]:
+    columns = (("", amounts), (" a pod", per_pod), (" a container", per_container))
+    return {(name, how): amount for how, column in columns for name, amount in column.items() if amount}
+
+
+def _differing(parts: dict[tuple[str, str], Number], names: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{of_resource(name, parts.get((name, how), 0))} {name}{how}" for name, how in names)
+
+
+def sharing_differences(claim: Claim, made: ClaimCharges, snapshot: Snapshot) -> list[Difference]:
+    """Exclusive devices that an older claim holds too; the older one keeps its right, the younger is reported."""
+    found: list[Difference] = []
+    exclusive = {charge.result.index for charge in made.cost.charges if not charge.device.multiple}
+    for result in claim.allocation.results if claim.allocation else ():
+        if result.index not in exclusive or result.admin:
+            continue
+        holders = [
+            other
+            for other in snapshot.device_claims.get(result.identity, ())
+            if other.key != claim.key and _age(other) < _age(claim) and _holds(other, result.identity)
+        ]
+        if holders:
+            finding = Finding(
+                "exclusive-device-taken",
+                f"status.allocation.devices.results[{result.index}].device",
+                f"device {result.device}, which claim {min(holders, key=_age).key} holds",
+                "a device of its own",
+                "release the younger claim",
+            )
+            found.append(about_claim(claim, finding, "surplus"))
+    return found
+
+
+def _age(claim: Claim) -> tuple[str, str]:
+    return (claim.allocation.timestamp if claim.allocation else "", claim.key)
+
+
+def _holds(claim: Claim, identity: tuple[str, str, str]) -> bool:
+    results = claim.allocation.results if claim.allocation else ()
+    return any(result.identity == identity and not result.admin for result in results)
+
+
+def same_uid(claim: Claim) -> Difference:
+    """A claim with the UID of another one: its charges have the other one's keys, so they are not charged."""
+    finding = Finding(
+        "duplicate-charge",
+        "metadata.uid",
+        f"the UID {claim.id} of another claim",
+        "a UID of its own; it is charged once",
+        "remove one of the two copies",
+    )
+    return about_claim(claim, finding, "surplus")
+
+
+def left_behind(claim: Claim, made: ClaimCharges, node: Node) -> bool:
+    """Whether the claim was allocated on an earlier node of the same name, and no pod on this one uses it."""
+    allocated, created = instant(claim.allocation.timestamp if claim.allocation else ""), instant(node.created)
+    bound = any(charge.state == "bound" for charge in made.charges)
+    return allocated is not None and created is not None and allocated < created and not bound
+
+
+def node_replaced(claim: Claim, node: Node) -> Difference:
+    """The difference about a claim that :func:`left_behind`."""
+    when = claim.allocation.timestamp if claim.allocation else ""
+    finding = Finding(
+        "node-replaced",
+        "status.allocation",
+        f"an allocation of {when} on {node.name}, which was made again at {node.created}",
+        "an allocation on the node as it is now; nothing is charged",
+        "release the claim",
+        "warning",
+    )
+    return about_claim(claim, finding, "surplus")
+
+
+def account_differences(account: Account) -> list[Difference]:
+    """What is overcommitted on the node or in a zone, and amounts charged for what no scheduler books."""
+    found: list[Finding] = []
+    for name, amount in account.resources.items():
+        if bookable(name) and rounded(name, -amount.free) > 0:
+            parts = ((amount.pods, "pods"), (amount.claims, "claims"), (amount.overhead, "overhead"))
+            sources = [f"{of_resource(name, part)} {what}" for part, what in (*parts, (amount.reserved, "reserved"))]
+            found.append(
+                Finding(
+                    "node-overcommit",
+                    f"status.allocatable[{name}]",
+                    f"{of_resource(name, amount.allocatable)} {name} for {', '.join(sources)}",
+                    f"{of_resource(name, -amount.free)} more",
+                    "release a claim or move a pod",
+                )
+            )
+    found += [
+        Finding(
+            "key-unknown",
+            f"status.allocatable[{name}]",
+            f"claims that cost {of_resource(name, amount.claims)} {name}",
+            "cpu, memory, ephemeral-storage or hugepages-*; no scheduler books anything else",
+            "correct the mapping of the driver",
+            "warning",
+        )
+        for name, amount in account.resources.items()
+        if not bookable(name)
+    ]
+    for zone, amounts in account.zones.items():
+        for name, held in amounts.items():
+            if held.free is not None and held.capacity is not None and rounded(name, -held.free) > 0:
+                found.append(
+                    Finding(
+                        "zone-overcommit",
+                        f"zone {zone} {name}",
+                        f"{of_resource(name, held.capacity)} for {of_resource(name, held.claims)} of claims",
+                        f"{of_resource(name, -held.free)} more",
+                        "release a claim of that zone",
+                    )
+                )
+    return [Difference("amount", "v1", "Node", "", account.node, finding) for finding in found]
