@@ -9,6 +9,7 @@ from webhook.kube.finding import Finding, cause
 from webhook.kube.names import NEEDS_LABEL_KEY, NEEDS_SUBDOMAIN, dns_label, dns_subdomain, label_key, label_value
 from webhook.kube.raw import Json, flag, mapping, objects, sequence, text
 
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 ANNOTATIONS_MAX = 256 * 1024
 _GENERATED_MAX = 58  # what the server keeps of generateName before it adds its five characters
 _FIX_OWNER = "copy apiVersion, kind, name and uid from the owning object"
@@ -24,13 +25,20 @@ def metadata_problems(metadata: Json, namespaced: bool, path: str = "metadata") 
     elif namespace and dns_label(namespace):
         has = f"{namespace!r}, which {dns_label(namespace)}"
         found.append(cause("name-invalid", f"{path}.namespace", "FieldValueInvalid", has, "a DNS label"))
-    if len(metadata) > 1:
-        found += template_metadata_problems(metadata, path)
-        found += _owners(metadata.get("ownerReferences"), f"{path}.ownerReferences")
-        for name in sequence(metadata.get("finalizers")):
-            reason = label_key(text(name))
-            if reason:
-                found.append(_invalid(f"{path}.finalizers", f"{text(name)!r}, which {reason}", NEEDS_LABEL_KEY))
+    for name in sequence(metadata.get("finalizers")):
+        if reason := label_key(text(name)):
+            found.append(_invalid(f"{path}.finalizers", f"{text(name)!r}, which {reason}", NEEDS_LABEL_KEY))
+    return found + update_metadata_problems(metadata, path)
+
+
+def update_metadata_problems(metadata: Json, path: str = "metadata") -> list[Finding]:
+    """Problems of the parts of ``metadata`` that an update may change: labels, annotations, owners, finalizers."""
+    found = template_metadata_problems(metadata, path)
+    found += _owners(metadata.get("ownerReferences"), f"{path}.ownerReferences")
+    for index, name in enumerate(sequence(metadata.get("finalizers"))):
+        if "/" not in text(name) and name not in STANDARD_FINALIZERS:
+            has = f"{text(name)!r}, which has no domain"
+            found.append(_invalid(f"{path}.finalizers[{index}]", has, "domain/name"))
     return found
 
 

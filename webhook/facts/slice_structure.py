@@ -26,7 +26,7 @@ from webhook.facts.device_structure import (
 )
 from webhook.facts.field_names import INVALID, REQUIRED, TOO_LONG, driver_errors, pool_errors
 from webhook.facts.node_selection import node_name_problems, selector_problems
-from webhook.facts.object_meta import metadata_problems
+from webhook.facts.object_meta import metadata_problems, update_metadata_problems
 from webhook.facts.request_policy import FRACTIONAL_GATE
 from webhook.kube.finding import Finding, cause
 from webhook.kube.names import DRIVER_MAX, NEEDS_DRIVER, NEEDS_LABEL, NEEDS_POOL, POOL_MAX, dns_label
@@ -60,7 +60,10 @@ def structure_problems(obj: object, release: Release, old: object = None) -> lis
     fields = mapping(obj)
     spec, metadata = mapping(fields.get("spec")), mapping(fields.get("metadata"))
     gates = _Gates(release, device_list(old) if old is not None else (), mapping(mapping(old).get("spec")))
-    found = metadata_problems(metadata, namespaced=False) if old is None else immutable_problems(old, obj)
+    if old is None:
+        found = metadata_problems(metadata, namespaced=False)
+    else:
+        found = immutable_problems(old, obj) + update_metadata_problems(metadata)
     found += _spec(spec, fields.get("apiVersion") == "resource.k8s.io/v1beta1", gates)
     found += _devices(device_list(obj), spec, release, gates, _by_name(old))
     return found
@@ -106,7 +109,7 @@ def _by_name(obj: object) -> dict[str, Json]:
     return named
 
 
-def _spec(spec: Json, flat_node: bool, gates: _Gates) -> Iterator[Finding]:
+def _spec(spec: Json, flat: bool, gates: _Gates) -> Iterator[Finding]:
     driver, pool = text(spec.get("driver")), mapping(spec.get("pool"))
     for kind in driver_errors(driver):
         has = {REQUIRED: "no driver", TOO_LONG: f"{len(driver)} characters"}.get(kind, repr(driver))
@@ -124,7 +127,7 @@ def _spec(spec: Json, flat_node: bool, gates: _Gates) -> Iterator[Finding]:
         yield cause("slicecount-zero", "spec.pool.resourceSliceCount", INVALID, str(count), "at least 1", fix)
     if generation < 0:
         yield cause("generation-negative", "spec.pool.generation", INVALID, str(generation), "0 or more")
-    yield from _selection(spec, flat_node, gates)
+    yield from _selection(spec, flat, gates)
     devices, counters = spec.get("devices"), spec.get("sharedCounters")
     if isinstance(counters, list) and gates.partitions:
         if isinstance(devices, list):
@@ -133,13 +136,13 @@ def _spec(spec: Json, flat_node: bool, gates: _Gates) -> Iterator[Finding]:
         yield from _counter_sets(counters)
 
 
-def _selection(spec: Json, flat_node: bool, gates: _Gates) -> Iterator[Finding]:
+def _selection(spec: Json, flat: bool, gates: _Gates) -> Iterator[Finding]:
     fields = SELECTION if gates.partitions else SELECTION[:3]
     chosen = [name for name in fields if spec.get(name) is not None]
     node = spec.get("nodeName")
     if node == "":
         chosen.remove("nodeName")
-        if not flat_node:
+        if not flat:
             has, fix = "an empty name", "leave nodeName out, or name the node"
             yield cause("node-name-invalid", "spec.nodeName", INVALID, has, "a node's name", fix)
     elif isinstance(node, str):
@@ -152,8 +155,10 @@ def _selection(spec: Json, flat_node: bool, gates: _Gates) -> Iterator[Finding]:
             where = "spec.nodeSelector.nodeSelectorTerms"
             yield cause("selector-terms", where, INVALID, f"{len(terms)} terms", "exactly one term")
     for name in fields[2:]:
-        if spec.get(name) is False:
-            chosen.remove(name)
+        if spec.get(name) is not False:
+            continue
+        chosen.remove(name)
+        if name != "allNodes" or not flat:
             yield cause("flag-not-true", f"spec.{name}", INVALID, "false", "true, or nothing")
     if not chosen:
         needs = f"exactly one of {', '.join(fields)}"
