@@ -18,13 +18,8 @@ _MAX_LIST_DEPTH = 8
 
 _BOUNDARY = re.compile(rb"^(?:---|\.\.\.)(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _NOTHING_YET = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z)|%[^\n]*(?:\n|\Z))*\Z")
-_LOOKS_LIKE_JSON = re.compile(r"(?:---[ \t\r\n]+)?[ \t\r\n]*\{")
-_ENCODINGS: Final = (
-    (b"\xff\xfe\x00\x00", "UTF-32"),
-    (b"\x00\x00\xfe\xff", "UTF-32"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
-)
+_LOOKS_LIKE_JSON = re.compile(r"(?:---[ \t\r\n]+)?[ \t\r\n]*\{[ \t\r\n]*[\"}]")
+_UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,14 @@ class Document:
 def load(data: bytes, file: str) -> list[Document | Unreadable]:
     """Every document of a file, in order, YAML or JSON, Lists taken apart. Never raises: what is wrong is Unreadable.
 
-    YAML values are those that kubectl sends (see yaml_text); JSON floats are floats, whose shortest text is the
-    quantity (see quantity.parse).
+    Values are those that kubectl sends (see yaml_text): a number with a point or an exponent is an int when it is
+    whole, else a float, whose shortest text is the quantity (see quantity.parse).
     """
     if len(data) > MAX_BYTES:
         size = f"has {len(data)} bytes, more than {MAX_BYTES}"
         return [Unreadable(file, 1, 1, size, "split the file", 1)]
-    for mark, name in _ENCODINGS:
-        if data.startswith(mark):
-            return [Unreadable(file, 1, 1, f"is {name}, needs UTF-8", "save the file as UTF-8", 1)]
+    if data.startswith(_UTF_16_MARKS) or b"\0" in data[:4]:
+        return [Unreadable(file, 1, 1, "is UTF-16 or UTF-32, needs UTF-8", "save the file as UTF-8", 1)]
     found: list[Document | Unreadable] = []
     for chunk, first_line in _chunks(data.removeprefix(b"\xef\xbb\xbf")):
         found.extend(_load_chunk(chunk, first_line, file, len(found)))
@@ -128,7 +122,7 @@ def _load_chunk(chunk: bytes, first_line: int, file: str, before: int) -> list[D
         json_part = re.sub(r"[^\n]", " ", text[:start]) + text[start:]
         found, problem = _read(json_text.values, json_part, first_line, True, file, before)
         if problem is not None:
-            # YAML in braces looks like JSON too; what neither can read is told as JSON.
+            # YAML in braces may look like JSON; what neither can read is told as JSON.
             other, no_yaml = _read(yaml_text.values, text, first_line, False, file, before)
             if no_yaml is None:
                 return other
@@ -198,5 +192,5 @@ def _places(text: str, is_json: bool) -> list[Place]:
     # What stands before the place where a stream is broken was given as documents, and has its places.
     with suppress(UnparsableError):
         for place in json_text.places(text) if is_json else yaml_text.places(text):
-            found.append(place)
+            found.append(place)  # noqa: PERF402, an extend would not keep what came before the end
     return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from webhook.kube.places import Place, UnparsableError
-from webhook.kube.yaml_text import MAX_DEPTH
+from webhook.kube.yaml_text import MAX_DEPTH, number
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _TOKEN = re.compile(r'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+)')
@@ -81,10 +81,10 @@ def _constant(name: str) -> NoReturn:
     raise _RefusedError(name)
 
 
-def _number(text: str) -> float | str:
-    """A float, or the text itself where a float has no such value: a quantity may still have it."""
-    value = float(text)
-    return text if value in (float("inf"), float("-inf")) else value
+def _number(text: str) -> int | float | str:
+    """A number, or the text itself where a float has no such value: a quantity may still have it."""
+    value = number(text)
+    return text if value is None else value
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any, Final
 
 import yaml
@@ -31,7 +32,7 @@ _NO_JSON: Final = frozenset(
 _FIRST_OF_NUMBER = frozenset("+-.0123456789")
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_POINT_FLOAT = re.compile(r"\.[0-9]+(?:[eE][-+]?[0-9]+)?")
+_POINT_FLOAT = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final = {_TAG + "str": str, _TAG + "int": int, _TAG + "float": float, _TAG + "bool": bool}
@@ -61,25 +62,31 @@ def plain(text: str) -> str | int | float | bool | None:
     if first not in _FIRST_OF_NUMBER:
         return text
     if first == ".":
-        return _float(text) if _POINT_FLOAT.fullmatch(text) else text
+        return _or_text(text, text) if _POINT_FLOAT.fullmatch(text) else text
     digits = text.replace("_", "")
     match = _INTEGER.fullmatch(digits)
     if match is not None and len(digits) < 100:
         sign, hexadecimal, binary, octal, decimal = match.groups()
-        base, number = next(
-            (base, digits)
-            for base, digits in ((16, hexadecimal), (2, binary), (8, octal), (10, decimal))
-            if digits is not None
-        )
-        value = -int(number, base) if sign == "-" else int(number, base)
+        bases = ((16, hexadecimal), (2, binary), (8, octal), (10, decimal))
+        value = next(int(part, base) for base, part in bases if part is not None)
+        value = -value if sign == "-" else value
         if -(2**63) <= value < (2**63 if sign else 2**64):
             return value
-    return _float(digits, text) if _FLOAT.fullmatch(digits) else text
+    return _or_text(digits, text) if _FLOAT.fullmatch(digits) else text
 
 
-def _float(digits: str, text: str | None = None) -> float | str:
+def number(digits: str) -> int | float | None:
+    """The value of a number with a point or an exponent as Go writes it to JSON; None beyond what a float holds."""
     value = float(digits)
-    return value if value not in (float("inf"), float("-inf")) else text or digits
+    if value in (float("inf"), float("-inf")):
+        return None
+    # encoding/json writes whole floats below 10**21 without point and exponent, in their shortest digits.
+    return int(Fraction(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def _or_text(digits: str, text: str) -> int | float | str:
+    value = number(digits)
+    return text if value is None else value
 
 
 class _Anchor:
@@ -247,7 +254,7 @@ def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
         return text
     value = plain(text) if text not in _NO_JSON else text
     if event.tag == _TAG + "float" and type(value) is int:
-        return float(value)
+        return value
     if type(value) is _SCALAR_TAGS.get(event.tag) or (value is None and event.tag == _TAG + "null"):
         return value
     if event.tag in _SCALAR_TAGS or event.tag == _TAG + "null":
@@ -290,5 +297,7 @@ def _syntax_error(text: str, problem: str, line: int, column: int) -> Unparsable
     at = lines[line][column : column + 1] if line < len(lines) else ""
     if at == "\t":
         return UnparsableError("has a tab where YAML needs spaces", line + 1, column + 1, "indent with spaces")
+    if "nesting depth" in problem:
+        return UnparsableError(f"is nested more than {MAX_DEPTH} levels deep", line + 1, column + 1)
     fix = "the text may be cut off" if line >= len(lines) or "end" in problem else ""
     return UnparsableError(f"is no YAML: {problem}", line + 1, column + 1, fix)
