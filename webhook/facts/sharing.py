@@ -59,7 +59,7 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
         # What stands in a stored object besides living consumers is a leftover, not somebody who shares.
         added = [(i, consumer) for i, consumer in added if not _ended(consumer, claim, snapshot)]
     if (fresh or added) and mapped(claim, snapshot):
-        found += _shared(claim, added)
+        found += _shared(claim, [c for c in claim.reserved_for if _identity(c) in known], added)
         if not fresh and not earlier and len(added) == 1 and snapshot.release.minor == 36:
             found.append(_uncounted(claim, *added[0]))
     if fresh and not claim.allocation.timestamp:
@@ -69,21 +69,19 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
     return found + (_leftovers(claim, snapshot, now) if old is None else [])
 
 
-def _shared(claim: Claim, added: list[tuple[int, Consumer]]) -> list[Finding]:
+def _shared(claim: Claim, holders: list[Consumer], added: list[tuple[int, Consumer]]) -> list[Finding]:
     fix = "give every pod a claim of its own, for instance from a template"
-    holder = next((c for i, c in enumerate(claim.reserved_for) if all(i != index for index, _ in added)), None)
-    if holder is None and added:
-        holder, added = added[0][1], added[1:]
+    if not holders and added:
+        holders, added = [added[0][1]], added[1:]
     return [
         Finding(
             "shared-mapped-claim",
             f"{_RESERVED}[{index}]",
-            f"{_who(consumer)} beside {_who(holder)} on claim {claim.key}, whose devices cost the node",
+            f"{_who(consumer)} beside {_who(holders[0])} on claim {claim.key}, whose devices cost the node",
             "one consumer: the node is charged for one pod only",
             fix,
         )
         for index, consumer in added
-        if holder is not None
     ]
 
 
