@@ -1,0 +1,166 @@
+"""Compiles a set of policies, whole or not at all, into a :class:`Revision`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from webhook import cel
+from webhook.kube.documents import Unreadable, load
+from webhook.policy.document import API_VERSION, KIND, Policy, Validation, read_policy
+from webhook.policy.facts import ENVIRONMENT, RESERVED, SUBJECTS
+from webhook.policy.place import Expression
+from webhook.policy.problem import Problem
+from webhook.policy.revision import (
+    CompiledAnnotation,
+    CompiledException,
+    CompiledPolicy,
+    CompiledValidation,
+    NamedProgram,
+    Revision,
+)
+from webhook.policy.types import FINDINGS
+
+TEST_KIND = "PolicyTest"
+
+
+class PolicyErrors(Exception):  # noqa: N818 - several at once
+    """Why a set of policies is refused: ``problems`` are all of them, in order of file and place."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(problem.text for problem in self.problems))
+
+
+def compile_files(files: Mapping[str, bytes]) -> Revision:
+    """The revision of policy files (name and content). Raises :class:`PolicyErrors` with everything that is wrong.
+
+    Policy tests (``kind: PolicyTest``) may stand in the files and are passed over.
+    """
+    policies: list[Policy] = []
+    problems: list[Problem] = []
+    for file, data in files.items():
+        for document in load(data, file):
+            if isinstance(document, Unreadable):
+                problems.append(Problem(file, document.line, document.column, document.message, document.fix))
+                continue
+            kind = document.value.get("kind")
+            if kind == TEST_KIND and document.value.get("apiVersion") == API_VERSION:
+                continue
+            if kind != KIND:
+                problems.append(
+                    Problem(file, *document.position("kind"), f"kind: has {kind!r}, needs {KIND}", "move it elsewhere")
+                )
+                continue
+            policy, found = read_policy(document)
+            problems.extend(found)
+            policies.append(policy)
+    problems.extend(_repeated(policies))
+    # Expressions are checked even where a document is wrong elsewhere: its author wants all problems at once.
+    compiled = [_compile(policy, problems) for policy in sorted(policies, key=lambda policy: policy.name)]
+    if problems:
+        raise PolicyErrors(problems)
+    return Revision(_hash(policies), tuple(compiled))
+
+
+def _hash(policies: Iterable[Policy]) -> str:
+    content = "\n".join(sorted(f"{policy.name} {policy.digest}" for policy in policies))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _repeated(policies: Sequence[Policy]) -> Iterable[Problem]:
+    first: dict[str, Policy] = {}
+    for policy in policies:
+        known = first.setdefault(policy.name, policy)
+        if policy.name and known is not policy:
+            message = f"metadata.name: has the policy {policy.name} a second time, first in {known.file}"
+            yield Problem(policy.file, *policy.place, message, "rename one of the two")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What the expressions of one policy may name; problems are gathered."""
+
+    policy: Policy
+    problems: list[Problem]
+
+    def program(
+        self, expression: Expression, environment: cel.Environment, expected: cel.Type | None
+    ) -> cel.Program | None:
+        try:
+            program = cel.compile(expression.source, environment, expected)
+        except cel.CelError as error:
+            for each in (error, *error.others):
+                self._problem(expression, each.message, each.hint, each.line, each.column)
+            return None
+        for name in sorted(program.names & set(RESERVED)):
+            self._problem(expression, f"reads {name}, which is not available yet", "remove it")
+        for name in sorted(program.names & SUBJECTS.keys()):
+            resources = SUBJECTS[name]
+            if self.policy.match.rules and not any(_may_concern(self.policy, resource) for resource in resources):
+                needs = f"reads {name}, but matchConstraints name none of {', '.join(resources)}"
+                self._problem(expression, needs, "match them, or read another fact")
+        return program
+
+    def _problem(self, expression: Expression, message: str, fix: str = "", line: int = 1, column: int = 1) -> None:
+        place = expression.place(line, column)
+        self.problems.append(Problem(expression.file, *place, f"{expression.path}: {message}", fix))
+
+
+def _may_concern(policy: Policy, resource: str) -> bool:
+    return any(entry.partition("/")[0] in (resource, "*") for rule in policy.match.rules for entry in rule.resources)
+
+
+def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
+    scope = _Scope(policy, problems)
+    base = ENVIRONMENT
+    conditions = [
+        NamedProgram(each.name, program)
+        for each in policy.conditions
+        if (program := scope.program(each.expression, base, cel.BOOL)) is not None
+    ]
+    fields: dict[str, cel.Field] = {}
+    environment = base
+    variables = []
+    for each in policy.variables:
+        program = scope.program(each.expression, environment, None)
+        if program is not None:
+            variables.append(NamedProgram(each.name, program))
+        # A variable that does not compile still counts as declared, so that one error is told once.
+        fields[each.name] = cel.Field(program.type if program is not None else cel.DYN, each.name)
+        environment = base.extend({"variables": cel.StructType("variables", fields=dict(fields))})
+    return CompiledPolicy(
+        policy=policy,
+        conditions=tuple(conditions),
+        variables=tuple(variables),
+        validations=tuple(
+            compiled
+            for validation in policy.validations
+            if (compiled := _validation(scope, validation, environment)) is not None
+        ),
+        annotations=tuple(
+            CompiledAnnotation(f"{policy.name}.{each.key}", program)
+            for each in policy.annotations
+            # A string, or null for no annotation: as dyn, the value is looked at when it is there.
+            if (program := scope.program(each.expression, environment, None)) is not None
+        ),
+        exceptions=tuple(
+            CompiledException(each.name, each.expires, each.ticket, program)
+            for each in policy.exceptions
+            if (program := scope.program(each.expression, environment, cel.BOOL)) is not None
+        ),
+    )
+
+
+def _validation(scope: _Scope, validation: Validation, environment: cel.Environment) -> CompiledValidation | None:
+    message = (
+        scope.program(validation.message_expression, environment, cel.STRING)
+        if validation.message_expression is not None
+        else None
+    )
+    if validation.findings is not None:
+        program = scope.program(validation.findings, environment, FINDINGS)
+    else:
+        program = scope.program(validation.expression, environment, cel.BOOL) if validation.expression else None
+    return CompiledValidation(validation, program, message) if program is not None else None

@@ -1,0 +1,136 @@
+"""The facts of one review: what expressions may name beside the request, computed when first read, at most once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cached_property, partial
+
+from webhook import cel
+from webhook.facts.account import Account
+from webhook.kube.admission import Request
+from webhook.kube.core import Node, Pod, read_pod
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.policy.claim_fact import CLAIM, ClaimFact
+from webhook.policy.ledger_fact import LEDGER, LedgerFact
+from webhook.policy.node_fact import DRIVER, NODE, DriverFact, NodeFact
+from webhook.policy.pod_fact import POD, PodFact, binding_node
+from webhook.policy.request_fact import REQUEST, RequestFact
+from webhook.policy.slice_fact import SLICE, SliceFact
+
+# The facts that are null unless the write is of one of these resources.
+SUBJECTS = {
+    "slice": ("resourceslices",),
+    "driver": ("resourceslices",),
+    "claim": ("resourceclaims", "resourceclaimtemplates"),
+    "pod": ("pods",),
+}
+
+_RAW = ("object", "oldObject", "namespaceObject", "params")
+STRUCTS = {
+    "request": REQUEST,
+    "slice": SLICE,
+    "driver": DRIVER,
+    "claim": CLAIM,
+    "pod": POD,
+    "node": NODE,
+    "ledger": LEDGER,
+}
+DOCS = {
+    "request": "The admission request, as in ValidatingAdmissionPolicy.",
+    "slice": "The ResourceSlice of the write (on DELETE the old one); null for other writes.",
+    "driver": "What the operator tells about the slice's driver; null for other writes.",
+    "claim": "The ResourceClaim of the write, or the claim that a ResourceClaimTemplate stands for; null for others.",
+    "pod": "The pod of the write: of pods, pods/status, or the known pod of pods/binding; null for others.",
+    "node": "The one node that the write is about; null where there is none or it is not known.",
+    "ledger": "The account of that node, before the write.",
+}
+# Names that will be facts one day: using one is an error that says so.
+RESERVED = ("writer", "role")
+
+ENVIRONMENT = cel.Environment({**dict.fromkeys((*_RAW, *RESERVED), cel.DYN), **STRUCTS})
+
+
+class Facts:
+    """The facts of one review. ``names`` is what expressions are given, all but ``params`` and ``variables``."""
+
+    def __init__(self, request: Request, snapshot: Snapshot, book: Book, now: datetime) -> None:
+        self.request = request
+        self.snapshot = snapshot
+        self.book = book
+        self.now = now
+        self.names: dict[str, object] = {
+            "request": cel.Lazy(lambda: RequestFact(request)),
+            "object": request.object,
+            "oldObject": request.old_object,
+            "namespaceObject": snapshot.namespaces.get(request.namespace) if request.namespace else None,
+            **{name: cel.Lazy(partial(getattr, self, name)) for name in STRUCTS if name != "request"},
+        }
+
+    @cached_property
+    def slice(self) -> SliceFact | None:
+        """See ``DOCS``."""
+        return SliceFact(self) if self.request.kind.name == "ResourceSlice" else None
+
+    @cached_property
+    def driver(self) -> DriverFact | None:
+        """See ``DOCS``."""
+        if self.slice is None:
+            return None
+        return DriverFact(self.slice.driver, self.snapshot.rollouts.get(self.slice.driver), self._known_node)
+
+    @cached_property
+    def claim(self) -> ClaimFact | None:
+        """See ``DOCS``."""
+        return ClaimFact(self) if self.request.kind.name in ("ResourceClaim", "ResourceClaimTemplate") else None
+
+    @cached_property
+    def pod(self) -> PodFact | None:
+        """See ``DOCS``."""
+        model = self._pod
+        return None if model is None else PodFact(self, model)
+
+    @cached_property
+    def node(self) -> NodeFact | None:
+        """See ``DOCS``."""
+        return None if self._known_node is None else NodeFact(self._known_node)
+
+    @cached_property
+    def ledger(self) -> LedgerFact:
+        """See ``DOCS``."""
+        return LedgerFact(self.account)
+
+    @cached_property
+    def account(self) -> Account | None:
+        """The account of the write's node; None when there is no such node."""
+        return self.book.account(self.snapshot, self.node_name) if self.node_name else None
+
+    @cached_property
+    def node_name(self) -> str:
+        """The one node that the write is about, empty when there is none."""
+        request = self.request
+        match request.kind.name:
+            case "Node":
+                return request.name
+            case "ResourceSlice":
+                return self.slice.node if self.slice is not None else ""
+            case "ResourceClaim":
+                return self.claim.node if self.claim is not None else ""
+            case "Binding":
+                return binding_node(request.object)
+            case "Pod":
+                return self._pod.node if self._pod is not None else ""
+        return ""
+
+    @cached_property
+    def _known_node(self) -> Node | None:
+        return self.snapshot.nodes.get(self.node_name)
+
+    @cached_property
+    def _pod(self) -> Pod | None:
+        request = self.request
+        if request.kind.name == "Pod":
+            return read_pod(request.target)
+        if request.kind.name == "Binding":
+            return self.snapshot.pods.get((request.namespace, request.name))
+        return None

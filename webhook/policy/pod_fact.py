@@ -1,0 +1,96 @@
+"""``pod``: the pod of a write (of pods, their status or their binding), and what is wrong with it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from webhook.cel import BOOL, STRING, list_of
+from webhook.facts.fit import fit_problems
+from webhook.facts.pods_lint import pod_problems
+from webhook.facts.podstatus import status_problems
+from webhook.kube.core import Pod, read_pod
+from webhook.kube.finding import Finding
+from webhook.kube.raw import mapping, text
+from webhook.kube.schema import problems as schema_problems
+from webhook.policy.fact import fact, struct
+from webhook.policy.types import FINDINGS
+
+if TYPE_CHECKING:
+    from webhook.policy.facts import Facts
+
+
+class PodFact:
+    """A pod: the object of the write, or the known pod that a Binding names."""
+
+    def __init__(self, facts: Facts, model: Pod) -> None:
+        self._facts = facts
+        self.model = model
+
+    @fact(STRING)
+    def namespace(self) -> str:
+        """The pod's namespace."""
+        return self.model.namespace
+
+    @fact(STRING)
+    def name(self) -> str:
+        """The pod's name; empty where the server has not made one up yet."""
+        return self.model.name
+
+    @fact(STRING)
+    def uid(self) -> str:
+        """The pod's UID."""
+        return self.model.uid
+
+    @fact(STRING)
+    def node(self) -> str:
+        """The node that the pod is bound to, or that the Binding names; may be empty."""
+        return self._facts.node_name
+
+    @fact(list_of(STRING))
+    def claims(self) -> list[str]:
+        """Names of the pod's ResourceClaims, as far as they are made."""
+        return sorted(set(self.model.claim_names.values()))
+
+    @fact(BOOL)
+    def has_claims(self) -> bool:
+        """Whether the pod has any entry in `spec.resourceClaims`."""
+        return bool(self.model.claims)
+
+    @fact(FINDINGS)
+    def schema_problems(self) -> list[Finding]:
+        """Fields of a wrong type or that the release does not know, as its strict decoding sees them."""
+        return schema_problems(self._facts.request.target, self._facts.snapshot.release)
+
+    @fact(FINDINGS)
+    def spec_problems(self) -> list[Finding]:
+        """How the pod's requests and claims go together: mirrored requests, a pod-level budget that is too small, a
+        shared mapped claim, a claim that nobody uses.
+        """
+        return pod_problems(self._facts.request.target, self.model, self._facts.snapshot)
+
+    @fact(FINDINGS)
+    def status_problems(self) -> list[Finding]:
+        """Entries of `status.nodeAllocatableResourceClaimStatuses` that the footprint of the claims does not give."""
+        return status_problems(self.model, self._old, self._facts.snapshot, self._facts.snapshot.release)
+
+    @fact(FINDINGS)
+    def fit_problems(self) -> list[Finding]:
+        """Whether the pod, with all its claims, fits the node it is bound to."""
+        account = self._facts.account
+        if account is None:
+            return []
+        return list(fit_problems(None, self.model, account, self._facts.snapshot).findings)
+
+    @cached_property
+    def _old(self) -> Pod | None:
+        old = self._facts.request.old_object
+        return None if old is None else read_pod(old)
+
+
+POD = struct("Pod", PodFact)
+
+
+def binding_node(target: object) -> str:
+    """The node that a Binding names."""
+    return text(mapping(mapping(target).get("target")).get("name"))

@@ -1,0 +1,103 @@
+"""A revision: a compiled set of policies, named by the hash of its content, and the way from a request to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from webhook import cel
+from webhook.kube.admission import Request
+from webhook.policy.document import Policy, Validation
+from webhook.policy.match import Rule
+
+# Requests differ in few ways; who sends more than these is answered all the same, only without the memo.
+_MAX_ROUTES = 4096
+
+Route = tuple["CompiledPolicy", tuple[Rule, ...], tuple[Rule, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedProgram:
+    """A compiled match condition or variable."""
+
+    name: str
+    program: cel.Program
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledValidation:
+    """A rule with its program, and that of its message."""
+
+    validation: Validation
+    program: cel.Program
+    message: cel.Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledAnnotation:
+    """An audit annotation; ``key`` carries the policy's name."""
+
+    key: str
+    program: cel.Program
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledException:
+    """An exception with its program."""
+
+    name: str
+    expires: datetime
+    ticket: str
+    program: cel.Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledPolicy:
+    """A policy with the programs of its expressions."""
+
+    policy: Policy
+    conditions: tuple[NamedProgram, ...]
+    variables: tuple[NamedProgram, ...]
+    validations: tuple[CompiledValidation, ...]
+    annotations: tuple[CompiledAnnotation, ...]
+    exceptions: tuple[CompiledException, ...]
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+        return self.policy.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Revision:
+    """A compiled set of policies, ordered by name; ``hash`` is that of their content, whatever files they came in."""
+
+    hash: str
+    policies: tuple[CompiledPolicy, ...]
+    _routes: dict[tuple[str, ...], tuple[Route, ...]] = field(default_factory=dict, init=False, repr=False)
+
+    def route(self, request: Request, endpoint: str) -> tuple[Route, ...]:
+        """The policies of ``endpoint`` with a rule for the request's resource and operation, each with the rules and
+        the excluding rules that name them. One look-up for a kind of request seen before.
+        """
+        asked = request.raw.get("requestResource")
+        key = (
+            endpoint,
+            request.resource.group,
+            request.resource.version,
+            request.resource.name,
+            request.sub_resource,
+            request.operation,
+            *(map(str, asked.values()) if isinstance(asked, dict) else ()),
+            str(request.raw.get("requestSubResource")),
+        )
+        found = self._routes.get(key)
+        if found is None:
+            found = tuple(
+                (policy, *rules)
+                for policy in self.policies
+                if policy.policy.endpoint == endpoint and (rules := policy.policy.match.routes(request))[0]
+            )
+            if len(self._routes) < _MAX_ROUTES:
+                self._routes[key] = found
+        return found
