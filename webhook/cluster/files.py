@@ -70,6 +70,7 @@ class Cluster:
         self._holders: dict[Key, list[str]] = {}
         self._problems: dict[str, tuple[Unreadable, ...]] = {}
         self._shapes: Counter[str] = Counter()
+        self._other: tuple[Snapshot, Snapshot] | None = None
         self.notes: list[str] = []
         self._next = self.snapshot = Snapshot()
         for path in folder.files(paths):
@@ -83,12 +84,22 @@ class Cluster:
         """What could not be read, by file."""
         return tuple(problem for path in sorted(self._problems) for problem in self._problems[path])
 
-    def release_for(self, obj: Json | None) -> Release:
-        """The release to judge ``obj`` by: that of the cluster, chosen with ``obj`` counted too."""
+    def snapshot_for(self, obj: Json | None) -> Snapshot:
+        """The snapshot to judge ``obj`` by: its release is chosen with ``obj`` counted too."""
+        snapshot = self.snapshot
         if self._minor is not None or obj is None:
-            return self.snapshot.release
+            return snapshot
         shapes = carries([obj])
-        return choose_release(self._shapes + Counter(shapes), None, self._gates) if shapes else self.snapshot.release
+        if not shapes:
+            return snapshot
+        release = choose_release(self._shapes + Counter(shapes), None, self._gates)
+        if release.minor == snapshot.release.minor:
+            return snapshot
+        other = self._other
+        if other is None or other[0] is not snapshot:
+            # Kept, as what is remembered about a snapshot hangs on the identity of its parts.
+            other = self._other = (snapshot, replace(snapshot, release=release))
+        return other[1]
 
     def refresh(self) -> list[str]:
         """Read what changed since the last look; gives the files whose state is another one now.
