@@ -1,0 +1,131 @@
+"""Options that several commands share, as interface documents promise them, and the values they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Time(click.ParamType[datetime]):
+    """An RFC 3339 time with its offset."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """The moment that ``value`` names."""
+        from webhook.facts.times import instant
+
+        moment = value if isinstance(value, datetime) else instant(str(value))
+        if moment is None:
+            self.fail(f"{value!r} is no time with an offset, as 2026-11-20T09:00:00Z", param, ctx)
+        return moment
+
+
+class Version(click.ParamType[int]):
+    """A Kubernetes release, as its minor number."""
+
+    name = "1.36|1.37"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The minor of ``value``."""
+        from webhook.kube.release import parse_version
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_version(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Gates(click.ParamType[dict[str, bool]]):
+    """Feature gates of the API server."""
+
+    name = "A=true,B=false"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, bool]:
+        """The gates by name."""
+        from webhook.kube.release import parse_gates
+
+        if isinstance(value, dict):
+            return value
+        try:
+            return parse_gates(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def now() -> datetime:
+    """The clock of a command that got no ``--at``."""
+    return datetime.now(UTC)
+
+
+def _chain(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for each in reversed(decorators):
+            function = each(function)
+        return function
+
+    return decorate
+
+
+def cluster_options(function: F) -> F:
+    """``--cluster``, ``--at``, ``--kubernetes-version`` and ``--feature-gates``."""
+    return _chain(
+        click.option(
+            "--cluster",
+            "clusters",
+            metavar="PATH",
+            multiple=True,
+            help="Objects of the cluster: a file, a folder, or - (repeatable; a later one wins).",
+        ),
+        click.option("--at", type=Time(), default=now, show_default="now", help="The clock to judge by (RFC 3339)."),
+        version_options,
+    )(function)
+
+
+def version_options(function: F) -> F:
+    """``--kubernetes-version`` and ``--feature-gates``."""
+    return _chain(
+        click.option(
+            "--kubernetes-version",
+            "minor",
+            type=Version(),
+            help="The release to judge by; default: the newest that fits the objects.",
+        ),
+        click.option(
+            "--feature-gates",
+            "gates",
+            type=Gates(),
+            default=dict,
+            show_default="the release's, and DRANodeAllocatableResources=true",
+            help="Gates of the API server, merged over the defaults.",
+        ),
+    )(function)
+
+
+def policies_option(function: F) -> F:
+    """``--policies``."""
+    return click.option(
+        "--policies",
+        metavar="PATH",
+        multiple=True,
+        help="Policy files or folders (repeatable); default: the shipped set.",
+    )(function)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """``-o`` with these formats, the first one the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="How to print the result.",
+    )

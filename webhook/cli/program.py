@@ -1,0 +1,108 @@
+"""The command ``allocguard``: its sub-commands, its exit codes, and what happens when a run ends early."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import click
+
+from webhook.cli.console import Session, note, silence
+from webhook.kube.finding import one_line
+
+# Every command reads its own module only when it is asked for: `allocguard check` pays for nothing of `serve`.
+COMMANDS = {
+    "check": "judge manifests at rest, with the API server's own rules too",
+    "review": "answer AdmissionReviews exactly as the server would",
+    "explain": "show one review as a tree: conditions, rules, sums, verdict, fix",
+    "serve": "serve the webhook over HTTPS",
+    "ledger": "what every node has, and who is charged for it",
+    "policy": "check and test policies",
+    "certs": "make and look at the certificates of the webhook",
+    "demo": "the whole story on the shipped example cluster",
+    "completion": "print the completion script of a shell",
+}
+INTERRUPTED = 130
+
+
+class Program(click.Group):
+    """The group of all commands. Exit codes: 0 fine, 1 the answer is no, 2 input or usage, 3 nothing to reach."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands, in the order people meet them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, its module read now."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"webhook.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in ``--help``, without reading their modules."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # never returns
+        """Run and exit. A command gives 0 or 1; a problem with the input makes it 2."""
+        for stream in (sys.stdout, sys.stderr):
+            # Names and messages hold any character, whatever the terminal can show.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        session = Session()
+        code = self._run(args, prog_name or "allocguard", session, extra)
+        with suppress(ValueError):
+            try:
+                sys.stdout.flush()
+            except BrokenPipeError:
+                silence(sys.stdout)
+        sys.exit(code)
+
+    def _run(self, args: Sequence[str] | None, name: str, session: Session, extra: dict[str, Any]) -> int:
+        extra = {**extra, "standalone_mode": False, "obj": session}
+        try:
+            code = super().main(args, name, **extra)
+        except click.UsageError as error:
+            where = error.ctx.command_path if error.ctx else name
+            note(f"{_plain(error.format_message())}; see `{where} --help`")
+            return 2
+        except click.ClickException as error:
+            note(error.format_message())
+            return error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            return INTERRUPTED
+        except Exception as error:  # noqa: BLE001 - the last resort: one line, never a traceback
+            note(f"failed: {type(error).__name__}: {one_line(str(error))[:300]}; please report what you ran")
+            return 2
+        return 2 if session.problems else int(code or 0)
+
+
+def _plain(message: str) -> str:
+    """A message of click as ours are: lower case, no final stop."""
+    message = message.strip().removesuffix(".")
+    return message[:1].lower() + message[1:]
+
+
+@click.command(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\b
+Start here:
+  allocguard demo
+  allocguard check manifests/ --cluster cluster.yaml
+  allocguard completion bash
+\b
+Exit codes: 0 fine; 1 the answer is no; 2 input or usage problem; 3 cluster not reachable.""",
+)
+@click.version_option(package_name="allocguard", message="allocguard %(version)s")
+def program() -> None:
+    """Guard and account book for Kubernetes DRA devices that cost a node's cpu, memory and hugepages.
+
+    Works on files (YAML or JSON, as kubectl prints them) without a cluster, and serves the same judgement as an
+    admission webhook.
+    """
