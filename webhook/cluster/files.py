@@ -84,6 +84,11 @@ class Cluster:
         """What could not be read, by file."""
         return tuple(problem for path in sorted(self._problems) for problem in self._problems[path])
 
+    @property
+    def shapes(self) -> Counter[str]:
+        """How many of the objects carry the field of each release."""
+        return self._shapes
+
     def snapshot_for(self, obj: Json | None) -> Snapshot:
         """The snapshot to judge ``obj`` by: its release is chosen with ``obj`` counted too."""
         snapshot = self.snapshot
