@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.facts.matching import device_applies
+from webhook.facts.pool_survey import survey, view
 from webhook.kube.claims import Claim, Result
 from webhook.kube.core import Pod
 from webhook.kube.raw import text
@@ -23,17 +24,17 @@ def find_device(snapshot: Snapshot, result: Result, node: str) -> tuple[Slice, D
     The rule of the 1.37 scheduler: driver, pool and device name must match, only slices that apply to ``node``
     (empty: any) count; of those the current generation comes first.
     """
-    slices = snapshot.pools.get((result.driver, result.pool), ())
-    if len(slices) > 1:
-        slices = tuple(sorted(slices, key=lambda item: (-item.generation, item.name)))
-    for item in slices:
-        if node and item.node and item.node != node:
-            continue
-        for device in item.devices:
-            # A node that is not known cannot rule a device out.
-            if device.name == result.device and not (node and device_applies(item, device, node, snapshot) is False):
-                return item, device
+    seen = view(snapshot, result.driver, result.pool, node or None)
+    for slices in (seen.kept, *((item,) for item in sorted(seen.older, key=_newest_first))):
+        found = survey(slices).devices.get(result.device)
+        # A node that is not known cannot rule a device out.
+        if found is not None and not (node and device_applies(*found, node, snapshot) is False):
+            return found
     return None
+
+
+def _newest_first(item: Slice) -> tuple[int, str]:
+    return -item.generation, item.name
 
 
 def namesakes(snapshot: Snapshot, result: Result, node: str) -> Iterator[tuple[Slice, Device]]:

@@ -1,0 +1,155 @@
+"""The book as JSON: what ``ledger show`` and ``ledger fit`` print; quantities are canonical text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from webhook.facts.account import Account, Amount, ZoneAmount
+from webhook.facts.pools import pool_state
+from webhook.kube.finding import Finding
+from webhook.kube.quantity import of_resource
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.ledger.charges import Charge, Difference
+
+Json = dict[str, Any]
+
+POLICY = "ledger"
+
+
+def timestamp(now: datetime) -> str:
+    """RFC 3339 in UTC, seconds."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finding_json(finding: Finding, policy: str = POLICY) -> Json:
+    """A finding as every command prints it."""
+    return {
+        "policy": policy,
+        "rule": finding.rule,
+        "origin": finding.origin,
+        "severity": finding.severity,
+        "path": finding.path,
+        "message": finding.message,
+        "fix": finding.fix,
+    }
+
+
+def difference_json(difference: Difference) -> Json:
+    """A difference: its finding, the object it is about, and ``difference``, its kind in the metrics."""
+    return {
+        **finding_json(difference.finding),
+        "apiVersion": difference.api_version,
+        "kind": difference.kind,
+        "namespace": difference.namespace,
+        "name": difference.name,
+        "difference": difference.category,
+    }
+
+
+def charge_json(charge: Charge) -> Json:
+    """One charge with its stable key, whom it is for and which version of the mapping gave it."""
+    key = charge.key
+    return {
+        "key": {
+            "claimUID": key.claim_uid,
+            "allocation": key.allocation,
+            "request": key.request,
+            "driver": key.driver,
+            "pool": key.pool,
+            "device": key.device,
+            "shareID": key.share_id,
+        },
+        "claim": {"namespace": charge.namespace, "name": charge.name},
+        "pods": list(charge.pods),
+        "mapping": {
+            "slice": charge.slice,
+            "sliceUID": charge.slice_uid,
+            "generation": charge.generation,
+            "resourceVersion": charge.resource_version,
+            "digest": charge.digest,
+        },
+        "resource": key.resource,
+        "amount": of_resource(key.resource, charge.amount),
+        "zone": charge.zone,
+        "formula": charge.formula,
+        "state": charge.state,
+        "since": charge.since,
+    }
+
+
+def _amount_json(resource: str, amount: Amount) -> Json:
+    return {
+        "allocatable": of_resource(resource, amount.allocatable),
+        "pods": of_resource(resource, amount.pods),
+        "claims": of_resource(resource, amount.claims),
+        "overhead": of_resource(resource, amount.overhead),
+        "reserved": of_resource(resource, amount.reserved),
+        "free": of_resource(resource, amount.free),
+    }
+
+
+def _zone_json(resource: str, amount: ZoneAmount) -> Json:
+    return {
+        "capacity": None if amount.capacity is None else of_resource(resource, amount.capacity),
+        "claims": of_resource(resource, amount.claims),
+        "reserved": of_resource(resource, amount.reserved),
+        "free": None if amount.free is None else of_resource(resource, amount.free),
+    }
+
+
+def account_json(account: Account) -> Json:
+    """The sums of a node and of its zones."""
+    return {
+        "resources": {name: _amount_json(name, amount) for name, amount in sorted(account.resources.items())},
+        "zones": [
+            {"zone": zone, "resources": {name: _zone_json(name, amount) for name, amount in sorted(amounts.items())}}
+            for zone, amounts in account.zones.items()
+        ],
+    }
+
+
+def pools_json(snapshot: Snapshot, node: str, now: datetime) -> list[Json]:
+    """The pools with slices on the node and the phase of each, as seen from there."""
+    rows: list[Json] = []
+    held = {
+        (result.driver, result.pool)
+        for claim in snapshot.node_claims.get(node, ())
+        for result in (claim.allocation.results if claim.allocation else ())
+    }
+    for driver, pool in sorted({item.key for item in snapshot.node_slices.get(node, ())} | held):
+        state = pool_state(snapshot, driver, pool, node, now)
+        rows.append(
+            {
+                "driver": driver,
+                "pool": pool,
+                "phase": state.phase,
+                "age": state.age(now),
+                "reasons": [f"has {reason.has}, needs {reason.needs}" for reason in state.reasons],
+            }
+        )
+    return rows
+
+
+def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json | None:
+    """Everything the book knows of one node; None when there is no such node."""
+    page = book.page(snapshot, node)
+    if page is None:
+        return None
+    return {
+        "node": node,
+        "uid": page.account.uid,
+        **account_json(page.account),
+        "charges": [charge_json(charge) for charge in page.charges],
+        "pools": pools_json(snapshot, node, now),
+        "differences": [difference_json(difference) for difference in page.differences],
+    }
+
+
+def show(book: Book, snapshot: Snapshot, now: datetime, nodes: Iterable[str] | None = None) -> Json:
+    """``ledger show``: the nodes of the cluster (or those named), by name, each with its accounts."""
+    names = sorted(snapshot.nodes if nodes is None else set(nodes))
+    rows = (node_json(book, snapshot, name, now) for name in names)
+    return {"at": timestamp(now), "nodes": [row for row in rows if row is not None]}
