@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from webhook.telemetry.metrics import Metrics, gauge
+
+
+def lines(metrics: Metrics) -> list[str]:
+    return metrics.text().decode().splitlines()
+
+
+def test_reviews_are_counted_and_timed() -> None:
+    metrics = Metrics()
+    for seconds in (0.001, 0.2):
+        metrics.review("validate", "resourceslices", "CREATE", "denied", seconds)
+    found = lines(metrics)
+    labels = 'endpoint="validate",operation="CREATE",outcome="denied",resource="resourceslices"'
+    assert f"allocguard_admission_reviews_total{{{labels}}} 2.0" in found
+    labels = 'endpoint="validate",le="{}",resource="resourceslices"'
+    buckets = {
+        le: f"allocguard_admission_duration_seconds_bucket{{{labels.format(le)}}}" for le in ("0.005", "0.1", "0.5")
+    }
+    assert f"{buckets['0.005']} 1.0" in found
+    assert f"{buckets['0.1']} 1.0" in found
+    assert f"{buckets['0.5']} 2.0" in found
+
+
+def test_invented_resources_share_one_label() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.review("validate", f"r{number}", "CREATE", "allowed", 0)
+    assert len([line for line in lines(metrics) if line.startswith("allocguard_admission_reviews_total{")]) == 1
+
+
+def test_findings_and_reloads_are_counted() -> None:
+    metrics = Metrics()
+    metrics.finding("slice-mappings", "key-unknown", "Deny")
+    metrics.finding("slice-mappings", "key-unknown", "Deny")
+    metrics.reload("refused")
+    found = lines(metrics)
+    assert 'allocguard_findings_total{action="Deny",policy="slice-mappings",rule="key-unknown"} 2.0' in found
+    assert 'allocguard_policy_reloads_total{outcome="refused"} 1.0' in found
+    assert 'allocguard_policy_reloads_total{outcome="loaded"} 0.0' in found
+
+
+def test_gauges_are_asked_for_at_each_scrape() -> None:
+    values = iter((1.0, 2.0))
+    metrics = Metrics(lambda: [gauge("rollout_hold", "held", ["driver"], [(["d"], next(values))])])
+    assert 'allocguard_rollout_hold{driver="d"} 1.0' in lines(metrics)
+    assert 'allocguard_rollout_hold{driver="d"} 2.0' in lines(metrics)

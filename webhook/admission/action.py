@@ -1,0 +1,120 @@
+"""Second step of three: what the modes of the policies make of a verdict. Nothing here knows about HTTP or bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from webhook.admission.decide import Judged, Verdict
+from webhook.kube.finding import SEVERITY_ORDER, one_line
+from webhook.policy.evaluate import FAILED
+
+# A warning of the API server: advice is 120 characters each, and above 4,096 in all it cuts and drops.
+WARNING_SIZE = 120
+WARNINGS_SIZE = 4096
+
+# One answer stays far below the megabyte that the API server should get, whatever an object with thousands of
+# problems and long names brings together.
+MAX_CAUSES = 256
+MESSAGE_SIZE = 1024
+ANNOTATION_SIZE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of ``status.details.causes``."""
+
+    reason: str
+    message: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server is told. ``message`` and ``causes`` are empty where the write is allowed."""
+
+    uid: str
+    allowed: bool
+    message: str = ""
+    causes: tuple[Cause, ...] = ()
+    warnings: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def apply(verdict: Verdict) -> Answer:
+    """The answer to ``verdict``.
+
+    A policy with action Deny refuses for an error and warns for a warning, one with Warn warns for both, and one with
+    Audit, like every info and whatever an exception covers, is only written to the audit log. The message of a refusal
+    starts with the gravest finding; where several are as grave, with the first of the first policy by name.
+    """
+    # A policy that could not be judged says less than a finding that another one made.
+    denials = sorted((judged for judged in verdict.judged if denies(judged)), key=lambda j: j.finding.rule == FAILED)
+    warned = sorted(
+        (judged for judged in verdict.judged if warns(judged)), key=lambda j: SEVERITY_ORDER[j.finding.severity]
+    )
+    return Answer(
+        uid=verdict.request.uid,
+        allowed=not denials,
+        message=_message(denials) if denials else "",
+        causes=_causes(denials),
+        warnings=_warnings([judged.text for judged in warned]),
+        annotations=_annotations(verdict),
+    )
+
+
+def denies(judged: Judged) -> bool:
+    """Whether the finding refuses the write."""
+    return judged.action == "Deny" and judged.finding.severity == "error"
+
+
+def warns(judged: Judged) -> bool:
+    """Whether the finding becomes a warning to the writer."""
+    return judged.finding.severity in {"Deny": ("warning",), "Warn": ("error", "warning")}.get(judged.action, ())
+
+
+def _message(denials: list[Judged]) -> str:
+    message = _cut(denials[0].text, MESSAGE_SIZE)
+    return f"{message} (and {len(denials) - 1} more)" if len(denials) > 1 else message
+
+
+def _causes(denials: list[Judged]) -> tuple[Cause, ...]:
+    causes = [
+        Cause(judged.finding.error_type or "FieldValueInvalid", _cut(judged.text, MESSAGE_SIZE), judged.finding.path)
+        for judged in denials[:MAX_CAUSES]
+    ]
+    if len(denials) > MAX_CAUSES:
+        causes.append(Cause("FieldValueInvalid", f"{len(denials) - MAX_CAUSES} more findings are not listed", ""))
+    return tuple(Cause(c.reason, c.message, one_line(_cut(c.field, MESSAGE_SIZE))) for c in causes)
+
+
+def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
+    lines = list(dict.fromkeys(_cut(text, WARNING_SIZE) for text in texts))
+    if sum(map(len, lines)) <= WARNINGS_SIZE:
+        return tuple(lines)
+    kept: list[str] = []
+    room = WARNINGS_SIZE - WARNING_SIZE
+    for line in lines:
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    return (*kept, f"and {len(lines) - len(kept)} more; the audit log has them all")
+
+
+def _annotations(verdict: Verdict) -> dict[str, str]:
+    annotations = dict(verdict.annotations)
+    annotations["revision"] = verdict.revision
+    if verdict.judged:
+        names = dict.fromkeys(f"{judged.policy}/{judged.finding.rule}" for judged in verdict.judged)
+        annotations["findings"] = _cut(",".join(names), ANNOTATION_SIZE)
+    excepted = dict.fromkeys(f"{judged.policy}/{judged.exception}" for judged in verdict.judged if judged.exception)
+    if verdict.errors:
+        annotations["errors"] = _cut("; ".join(map(one_line, verdict.errors)), ANNOTATION_SIZE)
+    if excepted:
+        annotations["exceptions"] = _cut("; ".join(excepted), ANNOTATION_SIZE)
+    return annotations
+
+
+def _cut(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[: size - 3]}..."

@@ -1,0 +1,77 @@
+"""First step of three: the verdict, which is what the rules say, whatever is then made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from webhook.kube.admission import Request
+from webhook.kube.finding import Finding
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.policy.evaluate import Evaluation, evaluate
+from webhook.policy.revision import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A finding with the policy that made it and what is to be done with it (``Deny``, ``Warn``, ``Audit``).
+
+    ``exception`` names the policy's exception, with its ticket, where one covers the write.
+    """
+
+    policy: str
+    action: str
+    finding: Finding
+    exception: str = ""
+
+    @property
+    def text(self) -> str:
+        """``policy/rule: path: has X, needs Y; fix``."""
+        return self.finding.text(self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the policies of ``revision`` say about ``request``: the findings in order of policies and rules.
+
+    ``errors`` are evaluations that failed, those passed over (``failurePolicy: Ignore``) too; ``annotations`` are
+    those that policies make.
+    """
+
+    request: Request
+    endpoint: str
+    revision: str
+    judged: tuple[Judged, ...]
+    errors: tuple[str, ...]
+    annotations: Mapping[str, str]
+    evaluation: Evaluation
+
+
+def _never() -> bool:
+    return False
+
+
+def decide(
+    request: Request,
+    endpoint: str,
+    revision: Revision,
+    snapshot: Snapshot,
+    book: Book,
+    now: datetime,
+    expired: Callable[[], bool] = _never,
+) -> Verdict:
+    """Judge ``request`` at ``endpoint`` (``validate`` or ``mutate``): a function of its arguments and nothing else.
+
+    Once ``expired`` says that the time is spent, the policies not yet judged fail as their failurePolicy says.
+    """
+    evaluation = evaluate(revision, request, endpoint, snapshot, book, now, expired=expired)
+    judged: list[Judged] = []
+    errors: list[str] = []
+    annotations: dict[str, str] = {}
+    for result in evaluation.policies:
+        judged += [Judged(result.policy, result.action, finding, result.exception) for finding in result.findings]
+        errors += [f"{result.policy}/{rule.name}: {rule.error}" for rule in result.rules if rule.error]
+        annotations |= result.annotations
+    return Verdict(request, endpoint, revision.hash, tuple(judged), tuple(errors), annotations, evaluation)

@@ -1,0 +1,236 @@
+"""HTTP: reviews in, answers out, health and metrics. The only place that knows status codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from webhook.admission.decode import BadReview
+from webhook.server.service import Service
+from webhook.telemetry.metrics import CONTENT_TYPE
+
+# Of an object of 3 MiB, the API server's own limit, an update brings two, and a little around them.
+MAX_BODY = 7 * 1024 * 1024
+# What may wait at once. More than the API server sends at a time by default, and no more than memory holds.
+MAX_IN_FLIGHT = 256
+MAX_BUFFERED = 256 * 1024 * 1024
+
+# The API server's default and longest timeout of a webhook, seconds.
+DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 10.0, 30.0
+# The part of it after which an answer would hardly arrive in time.
+SPENT = 0.8
+
+# Path tails become labels of metrics: a name, and no more different ones than a registration has.
+MAX_TAILS = 32
+_TAIL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+
+_TIMEOUT = re.compile(rb"(?:^|&)timeout=([^&]*)")
+_DURATION = re.compile(rb"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_UNITS = {b"h": 3600.0, b"m": 60.0, b"s": 1.0, b"ms": 0.001}
+
+_REASONS = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+class _Refused(Exception):  # noqa: N818 - a request that gets no review
+    def __init__(self, status: int, message: str, outcome: str = "error") -> None:
+        super().__init__(message)
+        self.status, self.outcome = status, outcome
+
+
+class Reviews:
+    """The ASGI application of one endpoint (``validate`` or ``mutate``).
+
+    Decisions run on the event loop: they are short, and what waits is refused with 503 before it is decoded, once too
+    much does. Whatever goes wrong here is an HTTP error, which the registration's failurePolicy judges; never an allow.
+    """
+
+    def __init__(self, service: Service, endpoint: str) -> None:
+        self._service = service
+        self._endpoint = endpoint
+        self._in_flight = 0
+        self._buffered = 0
+        self._tails: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        arrived = time.perf_counter()
+        label, resource, operation, outcome = self._endpoint, "", "", "error"
+        self._in_flight += 1
+        status = 200
+        try:
+            label = self._label(scope)
+            body, resource, operation, outcome = await self._review(scope, receive, arrived)
+        except _Refused as refused:
+            status, outcome, body = refused.status, refused.outcome, _status(refused.status, str(refused))
+            if status != 503:
+                self._service.log.write("warning", "request refused", endpoint=label, code=status, message=str(refused))
+        except Exception as error:  # noqa: BLE001 - the failurePolicy of the registration decides about our mistakes
+            status, body = 500, _status(500, "internal error, the log of the server has it")
+            self._service.log.write("error", "internal error", endpoint=label, error=_told(error))
+        finally:
+            self._in_flight -= 1
+        self._service.metrics.review(label, resource, operation, outcome, time.perf_counter() - arrived)
+        await _send(send, status, body, self._service.stopping)
+
+    def _label(self, scope: Scope) -> str:
+        tail = scope.get("path_params", {}).get("tail", "")
+        if not tail:
+            return self._endpoint
+        if not _TAIL.fullmatch(tail):
+            raise _Refused(404, f"has the path tail {ascii(tail)[:80]}, needs the name of a registration")
+        if len(self._tails) < MAX_TAILS:
+            self._tails.add(tail)
+        return f"{self._endpoint}/{tail if tail in self._tails else 'other'}"
+
+    async def _review(self, scope: Scope, receive: Receive, arrived: float) -> tuple[bytes, str, str, str]:
+        if scope["method"] != "POST":
+            raise _Refused(405, f"has {scope['method']}, needs POST")
+        if self._in_flight > MAX_IN_FLIGHT:
+            raise _Refused(503, "too many reviews in flight", "shed")
+        headers = dict(scope["headers"])
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            raise _Refused(415, f"has content type {ascii(kind.decode('latin-1'))[:80]}, needs application/json")
+        timeout = _timeout(scope["query_string"])
+        held = [0]
+        try:
+            async with asyncio.timeout(timeout):
+                data = await self._body(headers, receive, held)
+            # Requests that came at the same time are counted before the first of them takes the event loop.
+            await asyncio.sleep(0)
+            spent = arrived + timeout * SPENT
+            if time.perf_counter() > spent:
+                raise _Refused(503, "the time for the review was spent waiting", "shed")
+            reply = self._service.answer(self._endpoint, data, lambda: time.perf_counter() > spent)
+        except TimeoutError:
+            raise _Refused(408, f"the body was not there after {timeout:g} seconds") from None
+        except BadReview as problem:
+            raise _Refused(problem.status, str(problem)) from problem
+        finally:
+            self._buffered -= held[0]
+        return reply.body, reply.resource, reply.operation, "allowed" if reply.allowed else "denied"
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, held: list[int]) -> bytes:
+        """The body of a request; ``held`` counts the bytes that it takes while they come in."""
+        given = headers.get(b"content-length", b"")
+        _check_size(int(given) if given.isdigit() else 0)
+        parts: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Refused(400, "the connection ended within the body")
+            parts.append(message.get("body", b""))
+            held[0] += len(parts[-1])
+            self._buffered += len(parts[-1])
+            _check_size(held[0])
+            if self._buffered > MAX_BUFFERED:
+                raise _Refused(503, "too many bytes in flight", "shed")
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BODY:
+        raise _Refused(413, f"has more than {MAX_BODY} bytes; send one review of two objects the API server accepts")
+
+
+def _timeout(query: bytes) -> float:
+    """Seconds of the ``timeout`` that the API server sends, a Go duration; its default where there is none."""
+    given = _TIMEOUT.search(query)
+    parts = _DURATION.findall(given[1]) if given else []
+    if not parts or given is None or b"".join(number + unit for number, unit in parts) != given[1]:
+        return DEFAULT_TIMEOUT
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return min(seconds, LONGEST_TIMEOUT) or DEFAULT_TIMEOUT
+
+
+def _status(code: int, message: str) -> bytes:
+    """A Kubernetes Status: the API server shows its message to whoever wrote the object."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return json.dumps({**status, "reason": _REASONS.get(code, ""), "code": code}).encode()
+
+
+async def _send(send: Send, status: int, body: bytes, last: bool) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if last:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _told(error: BaseException) -> str:
+    """The kind of error, its text, and the innermost place in our code: enough to find it, no page of traceback."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place = f"{trace.tb_frame.f_code.co_filename.rpartition('webhook/')[2]}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {str(error)[:500]} at {place}"
+
+
+def watching(service: Service) -> list[Route]:
+    """The routes ``/healthz``, ``/readyz`` (``?verbose`` names each check) and ``/metrics``."""
+    scraping = asyncio.Lock()
+
+    async def healthz(_: HttpRequest) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(http: HttpRequest) -> Response:
+        checks = readiness(service)
+        ready = all(fine for _, fine, _ in checks)
+        if "verbose" not in http.query_params and ready:
+            return PlainTextResponse("ok\n")
+        lines = [f"[{'+' if fine else '-'}]{name} {detail}" for name, fine, detail in checks]
+        lines.append("readyz check passed" if ready else "readyz check failed")
+        return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
+
+    async def metrics(_: HttpRequest) -> Response:
+        async with scraping:
+            return Response(await asyncio.to_thread(service.metrics.text), media_type=CONTENT_TYPE)
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+
+
+def readiness(service: Service) -> list[tuple[str, bool, str]]:
+    """(check, whether it is fine, what to know) of each thing that serving needs."""
+    revision = f"ok, revision {service.policies.revision.hash}"
+    refused = service.policies.problems
+    policies = f"{revision}; the latest edit is refused: {refused[0].text}" if refused else revision
+    broken = service.cluster.problems
+    first = f"{broken[0].file}:{broken[0].line}:{broken[0].column}: {broken[0].message}" if broken else ""
+    cluster = f"ok, but {len(broken)} cannot be read: {first}" if broken else "ok"
+    return [
+        ("policies", True, policies),
+        ("cluster", True, cluster),
+        ("certificates", True, f"ok, but {service.certificate_problem}" if service.certificate_problem else "ok"),
+        ("serving", not service.stopping, "failed: stopping" if service.stopping else "ok"),
+    ]
+
+
+def reviewing(service: Service) -> list[Route]:
+    """The routes of reviews, with and without the tail that names a registration."""
+    endpoints: dict[str, Callable[..., Any]] = {name: Reviews(service, name) for name in ("validate", "mutate")}
+    return [Route(path, app) for name, app in endpoints.items() for path in (f"/{name}", f"/{name}/{{tail:path}}")]
+
+
+def build(service: Service) -> Starlette:
+    """The application of the main port."""
+    return Starlette(routes=[*reviewing(service), *watching(service)])

@@ -1,0 +1,72 @@
+"""Metrics that are computed when somebody scrapes: the present state of policies, pools, rollouts and accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from webhook.facts.account import Account
+from webhook.facts.pools import pool_state
+from webhook.facts.times import instant
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.telemetry.metrics import gauge
+
+# Kinds whose age is told; all of them are as old as the last look at the files.
+KINDS = ("Node", "ResourceSlice", "ResourceClaim", "Pod", "DeviceClass", "DriverRollout")
+SOURCES = ("pods", "claims", "overhead", "reserved")
+
+
+def gauges(revision: str, snapshot: Snapshot, book: Book, now: datetime, age: float) -> Iterator[Metric]:
+    """The families; ``age`` is how old the snapshot is, seconds."""
+    yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([revision], 1)])
+    yield gauge(
+        "snapshot_age_seconds", "Age of the view of the cluster", ["kind"], [([kind], round(age, 3)) for kind in KINDS]
+    )
+    yield from _pools(snapshot, now)
+    rollouts = sorted(snapshot.rollouts.items())
+    yield gauge("rollout_stage", "1 for the stage", ["driver", "stage"], [([d, r.stage], 1) for d, r in rollouts])
+    yield gauge("rollout_hold", "1 while held", ["driver"], [([d], int(r.hold is not None)) for d, r in rollouts])
+    yield from _ledger(snapshot, book)
+
+
+def _pools(snapshot: Snapshot, now: datetime) -> Iterator[GaugeMetricFamily]:
+    phases: list[tuple[list[str], float]] = []
+    ages: list[tuple[list[str], float]] = []
+    for driver, pool in sorted(snapshot.pools):
+        if driver not in snapshot.mapped_slices:
+            continue
+        state = pool_state(snapshot, driver, pool, None, now)
+        phases.append(([driver, pool, state.phase], 1))
+        since = instant(state.since)
+        if since is not None:
+            ages.append(([driver, pool], (now - since).total_seconds()))
+    yield gauge("pool_phase", "1 for the current phase", ["driver", "pool", "phase"], phases)
+    yield gauge("mapping_age_seconds", "Since the newest slice of the pool was made", ["driver", "pool"], ages)
+
+
+def _ledger(snapshot: Snapshot, book: Book) -> Iterator[GaugeMetricFamily]:
+    capacity: list[tuple[list[str], float]] = []
+    used: list[tuple[list[str], float]] = []
+    for node in sorted(snapshot.nodes):
+        # What other nodes use, everybody else's metrics tell; with them this would grow with the whole cluster.
+        if node in snapshot.node_claims or any(item.mapped for item in snapshot.node_slices.get(node, ())):
+            account = book.account(snapshot, node)
+            if account is not None:
+                _account(account, capacity, used)
+    yield gauge("ledger_capacity", "What there is to charge", ["node", "zone", "resource"], capacity)
+    yield gauge("ledger_used", "What is charged, by source", ["node", "zone", "resource", "source"], used)
+
+
+def _account(account: Account, capacity: list[tuple[list[str], float]], used: list[tuple[list[str], float]]) -> None:
+    for resource, amount in account.resources.items():
+        capacity.append(([account.node, "", resource], float(amount.allocatable)))
+        used += [([account.node, "", resource, source], float(getattr(amount, source))) for source in SOURCES]
+    for zone, resources in account.zones.items():
+        for resource, part in resources.items():
+            if part.capacity is not None:
+                capacity.append(([account.node, str(zone), resource], float(part.capacity)))
+            used.append(([account.node, str(zone), resource, "claims"], float(part.claims)))
+            used.append(([account.node, str(zone), resource, "reserved"], float(part.reserved)))

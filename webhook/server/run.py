@@ -1,0 +1,210 @@
+"""Runs the server: sockets, certificates, signals, and the look at the files twice a second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from certs.context import ServingContext
+from certs.error import CertificateError
+from certs.files import ensure
+from webhook.cluster.files import Cluster
+from webhook.server.app import build, watching
+from webhook.server.service import Service
+from webhook.store.policies import PolicyStore, shipped
+from webhook.telemetry.log import Log
+
+# Go keeps idle connections for 90 seconds; who closes first loses the request that is just being sent.
+KEEP_ALIVE = 120
+# An edit of a file is in after two looks.
+LOOK_EVERY = 0.5
+# After SIGTERM: first the endpoints of the Service move away, then what is being answered is finished.
+SETTLE, DRAIN = 1.0, 10
+
+# Full collections stop every thread for as long as what lives takes to visit. What is loaded once is put aside, and
+# the rest is visited rarely: reviews leave no cycles behind.
+_COLLECT_AFTER = (200_000, 50, 1000)
+# How long background work may keep the interpreter from the event loop, seconds.
+_SWITCH_AFTER = 0.0005
+
+
+class CannotListenError(Exception):
+    """The address to listen on cannot be had."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What ``allocguard serve`` is told. ``hosts`` go into a certificate that has to be made; ``minor`` None chooses
+    the Kubernetes release by the objects; ports 0 take free ones.
+    """
+
+    certs: Path
+    cluster: Sequence[str]
+    policies: Sequence[str] = ()
+    host: str = "0.0.0.0"
+    port: int = 8443
+    metrics_port: int | None = 9443
+    hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1")
+    minor: int | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    clock: Callable[[], datetime] = _now
+
+
+def serve(settings: Settings, log: Log | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. Raises PolicyErrors, CertificateError, OSError (a path of the cluster that is not
+    there) or CannotListenError where it cannot begin.
+    """
+    log = log or Log()
+    try:
+        service = Service(
+            PolicyStore(settings.policies or [shipped()]),
+            Cluster(settings.cluster, settings.minor, settings.gates),
+            log,
+            settings.clock,
+        )
+        ensure(settings.certs, settings.hosts, _now())
+        context = ServingContext(settings.certs, _now())
+        main = _listen(settings.host, settings.port)
+        beside = None if settings.metrics_port is None else _listen(settings.host, settings.metrics_port)
+        service.tell_cluster([])
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_AFTER)
+        sys.setswitchinterval(_SWITCH_AFTER)
+        uvloop.run(_run(service, context, main, beside))
+    finally:
+        log.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise CannotListenError(f"{_address(host, port)}: {reason.lower()}") from error
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to :func:`_run`, which has something to do before connections are closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _server(app: ASGIApp, context: ssl.SSLContext) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=DRAIN,
+            ssl_context_factory=lambda _config, _default: context,
+        )
+    )
+
+
+async def _run(service: Service, context: ServingContext, main: socket.socket, beside: socket.socket | None) -> None:
+    log = service.log
+    _forward_logs(log)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, told: log.write("error", "event loop", message=str(told.get("message"))))
+    stop, at_once = asyncio.Event(), asyncio.Event()
+
+    def signalled() -> None:
+        (at_once if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
+    servers = [(_server(build(service), context), main)]
+    if beside is not None:
+        servers.append((_server(Starlette(routes=watching(service)), context), beside))
+    serving = [asyncio.create_task(server.serve(sockets=[listener])) for server, listener in servers]
+    for name, (_, listener) in zip(("", "metrics "), servers, strict=False):
+        host, port = listener.getsockname()[:2]
+        url = f"https://{_address(host, port)}"
+        log.write("info", f"{name}listening on {url}", url=url)
+    looking = asyncio.create_task(_look(service, context))
+    await stop.wait()
+    service.stopping = True
+    log.write("info", "stopping")
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(at_once.wait(), SETTLE)
+    for server, _ in servers:
+        server.should_exit = True
+        server.force_exit = at_once.is_set()
+    await asyncio.gather(*serving)
+    looking.cancel()
+    log.write("info", "stopped")
+
+
+async def _look(service: Service, context: ServingContext) -> None:
+    """Take in edits of policies, cluster files and certificates. What goes wrong is said once, not twice a second."""
+    told = ""
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        try:
+            if await asyncio.to_thread(service.refresh):
+                gc.freeze()
+            told = ""
+        except Exception as error:  # noqa: BLE001 - what serves goes on serving, whatever an edit brings
+            problem = f"{type(error).__name__}: {error}"
+            if problem != told:
+                service.log.write("error", "files not taken in", message=problem)
+            told = problem
+        try:
+            if context.refresh(_now()):
+                service.certificate_problem = ""
+                service.log.write("info", "certificates replaced")
+        except CertificateError as error:  # told at the look that sees the change, not at those after it
+            service.certificate_problem = str(error)
+            service.log.write("error", "certificates not taken in", message=str(error))
+
+
+class _ToLog(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one record as a line of our own log."""
+        error = record.exc_info[1] if record.exc_info else None
+        self._log.write("warning", "server", message=record.getMessage().strip(), error=repr(error) if error else "")
+
+
+def _forward_logs(log: Log) -> None:
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_ToLog(log)]
+        logger.propagate = False
