@@ -15,8 +15,11 @@ _GENERATED_MAX = 58  # what the server keeps of generateName before it adds its 
 _FIX_OWNER = "copy apiVersion, kind, name and uid from the owning object"
 
 
-def metadata_problems(metadata: Json, namespaced: bool, path: str = "metadata") -> list[Finding]:
-    """Problems of an object's name, namespace, labels, annotations, owners and finalizers, as at its creation."""
+def metadata_problems(metadata: Json, namespaced: bool, newer: bool, path: str = "metadata") -> list[Finding]:
+    """Problems of an object's name, namespace, labels, annotations, owners and finalizers, as at its creation.
+
+    ``newer``: by 1.37, which says more exactly what is wrong with an owner.
+    """
     found = [*_names(metadata, path)]
     namespace = text(metadata.get("namespace"))
     if namespace and not namespaced:
@@ -25,16 +28,18 @@ def metadata_problems(metadata: Json, namespaced: bool, path: str = "metadata") 
     elif namespace and dns_label(namespace):
         has = f"{namespace!r}, which {dns_label(namespace)}"
         found.append(cause("name-invalid", f"{path}.namespace", "FieldValueInvalid", has, "a DNS label"))
-    for name in sequence(metadata.get("finalizers")):
-        if reason := label_key(text(name)):
-            found.append(_invalid(f"{path}.finalizers", f"{text(name)!r}, which {reason}", NEEDS_LABEL_KEY))
-    return found + update_metadata_problems(metadata, path)
+    found += [
+        _invalid(f"{path}.finalizers", f"{text(name)!r}, which {reason}", NEEDS_LABEL_KEY)
+        for name in sequence(metadata.get("finalizers"))
+        if (reason := label_key(text(name)))
+    ]
+    return found + update_metadata_problems(metadata, newer, path)
 
 
-def update_metadata_problems(metadata: Json, path: str = "metadata") -> list[Finding]:
+def update_metadata_problems(metadata: Json, newer: bool, path: str = "metadata") -> list[Finding]:
     """Problems of the parts of ``metadata`` that an update may change: labels, annotations, owners, finalizers."""
     found = template_metadata_problems(metadata, path)
-    found += _owners(metadata.get("ownerReferences"), f"{path}.ownerReferences")
+    found += _owners(metadata.get("ownerReferences"), f"{path}.ownerReferences", newer)
     for index, name in enumerate(sequence(metadata.get("finalizers"))):
         if "/" not in text(name) and name not in STANDARD_FINALIZERS:
             has = f"{text(name)!r}, which has no domain"
@@ -83,15 +88,19 @@ def _names(metadata: Json, path: str) -> Iterator[Finding]:
         yield _invalid(f"{path}.name", f"{name!r}, which {reason}", NEEDS_SUBDOMAIN, "name-invalid")
 
 
-def _owners(owners: object, path: str) -> Iterator[Finding]:
+def _owners(owners: object, path: str, newer: bool) -> Iterator[Finding]:
     controllers = 0
-    for _, owner in objects(owners):
+    for index, owner in objects(owners):
         controllers += flag(owner.get("controller"))
+        where, missing = (f"{path}[{index}]", "FieldValueRequired") if newer else (path, "FieldValueInvalid")
         for member in ("apiVersion", "kind", "name", "uid"):
-            value = text(owner.get(member))
-            if not (value.rpartition("/")[2] if member == "apiVersion" else value):
-                yield _invalid(
-                    f"{path}.{member}", f"no {member}", "a full owner reference", "metadata-invalid", _FIX_OWNER
-                )
+            if not text(owner.get(member)):
+                needs = "a full owner reference"
+                yield cause("metadata-invalid", f"{where}.{member}", missing, f"no {member}", needs, _FIX_OWNER)
+        version = text(owner.get("apiVersion"))
+        if version and (version.count("/") > 1 or version.endswith("/")):
+            yield _invalid(f"{where}.apiVersion", repr(version), "group/version, or version")
+        if version == "v1" and owner.get("kind") == "Event":
+            yield _invalid(where, "an Event as owner", "another kind of owner")
     if controllers > 1:
         yield _invalid(path, f"{controllers} controllers", "at most one owner with controller: true")

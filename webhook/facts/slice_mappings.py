@@ -18,7 +18,7 @@ from webhook.facts.mapping_amounts import (
     key_problem,
     product_problems,
 )
-from webhook.facts.slice_structure import device_list
+from webhook.facts.slice_structure import ADVANCED_DEVICES_MAX, device_list, over_limit
 from webhook.kube.finding import Finding, cause
 from webhook.kube.quantity import Number, canonical, of_resource, try_parse
 from webhook.kube.raw import Json, mapping
@@ -41,8 +41,11 @@ def mapping_problems(obj: object, release: Release) -> list[Finding]:
     newer = release.minor >= 37
     own, foreign, judge = (FIELD_137, FIELD_136, _judge_137) if newer else (FIELD_136, FIELD_137, _judge_136)
     found = sketch_problems(obj, own)
+    devices = device_list(obj)
+    if len(devices) > ADVANCED_DEVICES_MAX and over_limit(devices, release):
+        return found
     totals: dict[str, Number] = {}
-    for index, device, fields in device_list(obj):
+    for index, device, fields in devices:
         if fields is not device and (own in device or foreign in device):
             found += _misplaced(
                 device, f"spec.devices[{index}]", f"below basic: spec.devices[{index}].basic.{own}", own

@@ -61,9 +61,9 @@ def structure_problems(obj: object, release: Release, old: object = None) -> lis
     spec, metadata = mapping(fields.get("spec")), mapping(fields.get("metadata"))
     gates = _Gates(release, device_list(old) if old is not None else (), mapping(mapping(old).get("spec")))
     if old is None:
-        found = metadata_problems(metadata, namespaced=False)
+        found = metadata_problems(metadata, False, gates.newer)
     else:
-        found = immutable_problems(old, obj) + update_metadata_problems(metadata)
+        found = immutable_problems(old, obj) + update_metadata_problems(metadata, gates.newer)
     found += _spec(spec, fields.get("apiVersion") == "resource.k8s.io/v1beta1", gates)
     found += _devices(device_list(obj), spec, release, gates, _by_name(old))
     return found
@@ -183,22 +183,34 @@ def _counter_sets(sets: list[object]) -> Iterator[Finding]:
         seen.add(name)
 
 
+def _over_limit(devices: list[tuple[int, Json, Json]], gates: _Gates) -> Finding | None:
+    total = devices[-1][0] + 1 if devices else 0
+    if total <= ADVANCED_DEVICES_MAX:
+        return None
+    advanced = any(
+        (gates.taints and fields.get("taints"))
+        or (gates.partitions and fields.get("consumesCounters"))
+        or (gates.lists and _has_lists(mapping(fields.get("attributes"))))
+        for _, _, fields in devices
+    )
+    limit = ADVANCED_DEVICES_MAX if advanced else DEVICES_MAX
+    if total <= limit:
+        return None
+    has, fix = f"{total} devices", "spread them over several slices of the pool"
+    needs = f"at most {limit}" + (" with taints, counters or list attributes" if advanced else "")
+    return cause("too-many-devices", "spec.devices", "FieldValueTooMany", has, needs, fix)
+
+
+def over_limit(devices: list[tuple[int, Json, Json]], release: Release) -> bool:
+    """Whether a slice has so many devices (see :func:`device_list`) that the server looks at none of them."""
+    return _over_limit(devices, _Gates(release, (), {})) is not None
+
+
 def _devices(
     devices: list[tuple[int, Json, Json]], spec: Json, release: Release, gates: _Gates, stored: Mapping[str, Json]
 ) -> list[Finding]:
-    total = len(sequence(spec.get("devices")))
-    if total > ADVANCED_DEVICES_MAX:
-        advanced = any(
-            (gates.taints and fields.get("taints"))
-            or (gates.partitions and fields.get("consumesCounters"))
-            or (gates.lists and _has_lists(mapping(fields.get("attributes"))))
-            for _, _, fields in devices
-        )
-        limit = ADVANCED_DEVICES_MAX if advanced else DEVICES_MAX
-        if total > limit:
-            has, fix = f"{total} devices", "spread them over several slices of the pool"
-            needs = f"at most {limit}" + (" with taints, counters or list attributes" if advanced else "")
-            return [cause("too-many-devices", "spec.devices", "FieldValueTooMany", has, needs, fix)]
+    if (over := _over_limit(devices, gates)) is not None:
+        return [over]
     per_device = gates.partitions and spec.get("perDeviceNodeSelection") is True
     found: list[Finding] = []
     seen: set[str] = set()
