@@ -213,7 +213,7 @@ def _message(rule: CompiledValidation, names: Mapping[str, object], budget: cel.
     if rule.message is not None:
         try:
             text = str(rule.message.evaluate(names, budget)).strip()
-        except cel.BudgetExceeded:
+        except cel.BudgetError:
             raise
         except cel.EvaluationError:
             text = ""
