@@ -63,8 +63,9 @@ def _entry(pod: Pod, entry: Entry, path: str, rest: bool, snapshot: Snapshot, re
     )
     for form, stated, due in rows:
         for resource in dict.fromkeys([*stated, *due]):
-            there, wanted = stated.get(resource, 0), due.get(resource, 0)
-            if abs(there - wanted) >= _NANO:
+            there: Number = stated.get(resource, 0)
+            wanted: Number = due.get(resource, 0)
+            if not -_NANO < there - wanted < _NANO:
                 found.append(_differs(pod, entry, f"{path}.{form.format(resource)}", resource, there, wanted))
     found += _containers(pod, entry, path, cost)
     return found
