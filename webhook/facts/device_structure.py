@@ -6,6 +6,7 @@ Everything here is asked for every device of every slice write, so that paths an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from webhook.facts.field_names import (
     INVALID,
@@ -63,14 +64,17 @@ def attributes_fine(attributes: Mapping[str, object]) -> bool:
     return True
 
 
-def attribute_problems(attributes: Mapping[str, object], path: str, lists: bool) -> list[Finding]:
-    """Problems of a device's attributes at ``path``; without ``lists`` the server drops list values first."""
+def attribute_problems(attributes: Mapping[str, object], path: str, lists: bool, newer: bool) -> list[Finding]:
+    """Problems of a device's attributes at ``path``; without ``lists`` the server drops list values first.
+
+    ``newer``: by 1.37, for which an empty list is no value.
+    """
     found: list[Finding] = []
     for key, value in attributes.items():
         if qualified_errors(key):
             found += bad_key(key, path, "attribute-name-invalid")
         if value is None or isinstance(value, dict):
-            found += _attribute(mapping(value), f"{path}[{shortened(key, KEY_LIMIT)}]", lists)
+            found += _attribute(mapping(value), f"{path}[{shortened(key, KEY_LIMIT)}]", lists, newer)
     return found
 
 
@@ -80,7 +84,7 @@ def bad_key(key: str, path: str, rule: str) -> Iterator[Finding]:
         yield cause(rule, path, kind, f"key {key!r}", NEEDS_DEVICE_QUALIFIED)
 
 
-def _attribute(value: Json, path: str, lists: bool) -> Iterator[Finding]:
+def _attribute(value: Json, path: str, lists: bool, newer: bool) -> Iterator[Finding]:
     given = [name for name in SCALARS if value.get(name) is not None]
     arrays = [name for name in LISTS if isinstance(value.get(name), list)] if lists else []
     if text(value.get("string")):
@@ -98,12 +102,17 @@ def _attribute(value: Json, path: str, lists: bool) -> Iterator[Finding]:
             elif name == "versions":
                 yield from _version(text(item), f"{path}.{name}[{index}]")
     count = len(given) + len(arrays)
-    if count != 1:
+    if count != 1 or (newer and not given and not value[arrays[0]]):
         has = f"{', '.join(given + arrays)}" if count else "no value"
         fix = ""
         if not count and any(value.get(name) is not None for name in LISTS):
             has, fix = "a list value", "switch the feature gate DRAListTypeAttributes on, or publish one value"
-        yield cause("attribute-value", path, INVALID, has, "exactly one value", fix)
+        rule = (
+            "list-empty"
+            if count > 1 and len(given) + sum(bool(value[name]) for name in arrays) == 1
+            else "attribute-value"
+        )
+        yield cause(rule, path, INVALID, has, "exactly one value", fix)
 
 
 def _string(value: str, path: str) -> Iterator[Finding]:
@@ -168,24 +177,26 @@ def capacity_problems(capacity: Mapping[str, object], path: str, shared: bool, r
     return found
 
 
-def taint_problems(taints: list[object], path: str) -> Iterator[Finding]:
-    """Problems of a device's taints at ``path``."""
+def taint_problems(taints: list[object], path: str, newer: bool) -> Iterator[Finding]:
+    """Problems of a device's taints at ``path``; where there are too many, 1.37 (``newer``) still sees their effects."""
     rule = "taint-invalid"
-    if len(taints) > TAINTS_MAX:
+    many = len(taints) > TAINTS_MAX
+    if many:
         yield cause(rule, path, "FieldValueTooMany", f"{len(taints)} taints", f"at most {TAINTS_MAX}")
-        return
-    for index, item in enumerate(taints):
+    for index, item in enumerate(taints if newer or not many else ()):
         taint, where = mapping(item), f"{path}[{index}]"
         key, value, effect = text(taint.get("key")), text(taint.get("value")), text(taint.get("effect"))
-        if reason := label_key(key):
-            yield cause(rule, f"{where}.key", INVALID, f"{key!r}, which {reason}", NEEDS_LABEL_KEY)
-        if reason := label_value(value):
-            yield cause(rule, f"{where}.value", INVALID, f"{value!r}, which {reason}", "a label value")
         if not effect:
             yield cause(rule, f"{where}.effect", REQUIRED, "no effect", f"one of {', '.join(EFFECTS)}")
         elif effect not in EFFECTS:
             needs = f"one of {', '.join(EFFECTS)}"
             yield cause(rule, f"{where}.effect", "FieldValueNotSupported", repr(effect), needs)
+        if many:
+            continue
+        if reason := label_key(key):
+            yield cause(rule, f"{where}.key", INVALID, f"{key!r}, which {reason}", NEEDS_LABEL_KEY)
+        if reason := label_value(value):
+            yield cause(rule, f"{where}.value", INVALID, f"{value!r}, which {reason}", "a label value")
 
 
 def counter_problems(item: Json, name_field: str, path: str) -> Iterator[Finding]:
@@ -278,3 +289,23 @@ def indexed(items: object) -> list[tuple[int, Json]]:
     return [
         (index, mapping(item)) for index, item in enumerate(sequence(items)) if item is None or isinstance(item, dict)
     ]
+
+
+def declarative(finding: Finding) -> bool:
+    """Whether 1.37 finds this by its declarative rules: they see the object as it was sent (with the ``basic`` of
+    v1beta1 in paths), and devices beyond the limit too.
+    """
+    rule, path, kind = finding.rule, finding.path, finding.error_type
+    if rule == "counters-invalid":
+        return kind != "FieldValueTooMany" or not path.endswith(".counters")
+    if rule == "binding-conditions":
+        return kind == "FieldValueTooMany"
+    if rule in ("mapping-missing", "mapping-both"):
+        return path.endswith(".mapping")
+    return rule in ("attribute-value", "counterset-empty") or (rule == "taint-invalid" and path.endswith(".effect"))
+
+
+def as_sent(findings: list[Finding], index: int) -> list[Finding]:
+    """The findings of device ``index`` of a v1beta1 slice, with the paths that 1.37 gives them."""
+    plain, nested = f"spec.devices[{index}].", f"spec.devices[{index}].basic."
+    return [replace(f, path=f.path.replace(plain, nested, 1)) if declarative(f) else f for f in findings]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 
+from webhook.facts.device_structure import as_sent, declarative
 from webhook.facts.mapping_amounts import (
     Grid,
     Problem,
@@ -42,7 +43,8 @@ def mapping_problems(obj: object, release: Release) -> list[Finding]:
     own, foreign, judge = (FIELD_137, FIELD_136, _judge_137) if newer else (FIELD_136, FIELD_137, _judge_136)
     found = sketch_problems(obj, own)
     devices = device_list(obj)
-    if len(devices) > ADVANCED_DEVICES_MAX and over_limit(devices, release):
+    over = len(devices) > ADVANCED_DEVICES_MAX and over_limit(devices, release)
+    if over and not newer:
         return found
     totals: dict[str, Number] = {}
     for index, device, fields in devices:
@@ -63,9 +65,12 @@ def mapping_problems(obj: object, release: Release) -> list[Finding]:
             problems, most = judge(resource, entry, fields)
             if problems:
                 path = f"spec.devices[{index}].{own}[{resource}]"
-                found += [problem.at(path) for problem in problems]
+                made = [problem.at(path) for problem in problems]
+                found += as_sent(made, index) if newer and fields is not device else made
             if most:
                 totals[resource] = totals.get(resource, 0) + most
+    if over:
+        return [finding for finding in found if declarative(finding)]
     for resource, total in totals.items():
         if beyond_int64(resource, total) and not any(f.rule == "product-overflow" for f in found):
             has = f"devices that cost {of_resource(resource, total)} of {resource} together"

@@ -12,6 +12,7 @@ from webhook.facts.device_structure import (
     KEYS_MAX,
     LISTS,
     SELECTIONS,
+    as_sent,
     attribute_problems,
     attributes_fine,
     binding_problems,
@@ -19,6 +20,7 @@ from webhook.facts.device_structure import (
     capacity_problems,
     consumption_problems,
     counter_problems,
+    declarative,
     indexed,
     selection_problems,
     size_problems,
@@ -209,7 +211,8 @@ def over_limit(devices: list[tuple[int, Json, Json]], release: Release) -> bool:
 def _devices(
     devices: list[tuple[int, Json, Json]], spec: Json, release: Release, gates: _Gates, stored: Mapping[str, Json]
 ) -> list[Finding]:
-    if (over := _over_limit(devices, gates)) is not None:
+    over = _over_limit(devices, gates)
+    if over is not None and not gates.newer:
         return [over]
     per_device = gates.partitions and spec.get("perDeviceNodeSelection") is True
     found: list[Finding] = []
@@ -226,7 +229,11 @@ def _devices(
             where = f"spec.devices[{index}]"
             found.append(cause("device-name-dup-in-slice", where, "FieldValueDuplicate", has, "each device once"))
         seen.add(name)
-        found += _device(fields, index, per_device, release, gates, stored.get(name))
+        problems = _device(fields, index, per_device, release, gates, stored.get(name))
+        if problems:
+            found += as_sent(problems, index) if gates.newer and fields is not device else problems
+    if over is not None:
+        return [over, *filter(declarative, found)]
     return found
 
 
@@ -238,7 +245,7 @@ def _device(
     if not attributes_fine(attributes) or len(attributes) + len(capacity) > KEYS_MAX:
         path = f"spec.devices[{index}]"
         found += size_problems(attributes, capacity, path, gates.lists)
-        found += attribute_problems(attributes, f"{path}.attributes", gates.lists)
+        found += attribute_problems(attributes, f"{path}.attributes", gates.lists, gates.newer)
     shared = fields.get("allowMultipleAllocations") is True
     if (
         capacity
@@ -257,7 +264,7 @@ def _device(
 def _extras(fields: Json, path: str, per_device: bool, gates: _Gates, before: Json | None) -> Iterator[Finding]:
     taints, consumed = fields.get("taints"), fields.get("consumesCounters")
     if taints and gates.taints and not (before is not None and before.get("taints") == taints):
-        yield from taint_problems(sequence(taints), f"{path}.taints")
+        yield from taint_problems(sequence(taints), f"{path}.taints", gates.newer)
     if consumed and gates.partitions:
         yield from consumption_problems(sequence(consumed), f"{path}.consumesCounters")
     if gates.partitions:
