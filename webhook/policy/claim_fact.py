@@ -22,7 +22,6 @@ from webhook.facts.siblings import sibling_problems
 from webhook.kube.claims import Claim, read_claim, read_template
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
-from webhook.kube.schema import problems as schema_problems
 from webhook.policy.fact import fact, struct
 from webhook.policy.node_fact import DRIVER, DriverFact
 from webhook.policy.types import FINDINGS
@@ -130,11 +129,6 @@ class ClaimFact:
     def footprint(self) -> dict[str, str]:
         """What the allocation costs its node by mappings: quantities by resource."""
         return {name: of_resource(name, amount) for name, amount in self._footprint.amounts.items()}
-
-    @fact(FINDINGS)
-    def schema_problems(self) -> list[Finding]:
-        """Fields of a wrong type or that the release does not know, as its strict decoding sees them."""
-        return schema_problems(self._raw, self._facts.snapshot.release)
 
     @fact(FINDINGS)
     def request_problems(self) -> list[Finding]:

@@ -24,7 +24,8 @@ from webhook.policy.reader import Reader
 
 API_VERSION = "allocguard.dev/v1alpha1"
 KIND = "AdmissionPolicy"
-ENDPOINTS = ("validate", "mutate")
+# Where a policy is asked: at one of the webhook's endpoints, or only of files (``allocguard check``).
+ENDPOINTS = ("validate", "mutate", "check")
 ACTIONS = ("Deny", "Warn", "Audit")
 FAILURE_POLICIES = ("Fail", "Ignore")
 

@@ -102,9 +102,10 @@ def evaluate(
     budget: cel.Budget | None = None,
     expired: Callable[[], bool] = _never,
 ) -> Evaluation:
-    """Judge ``request`` at ``endpoint`` (``validate`` or ``mutate``). Every fact is computed at most once, for all
-    policies together; ``budget`` is what all expressions may cost; once ``expired`` says so, the policies not yet
-    judged fail as their failurePolicy says.
+    """Judge ``request`` at ``endpoint``: ``validate``, ``mutate`` or, for files, ``check``.
+
+    Every fact is computed at most once, for all policies together; ``budget`` is what all expressions may cost; once
+    ``expired`` says so, the policies not yet judged fail as their failurePolicy says.
     """
     facts = Facts(request, snapshot, book, now)
     spend = budget if budget is not None else cel.Budget(REQUEST_LIMIT)

@@ -12,7 +12,6 @@ from webhook.facts.podstatus import status_problems
 from webhook.kube.core import Pod, read_pod
 from webhook.kube.finding import Finding
 from webhook.kube.raw import mapping, text
-from webhook.kube.schema import problems as schema_problems
 from webhook.policy.fact import fact, struct
 from webhook.policy.types import FINDINGS
 
@@ -56,11 +55,6 @@ class PodFact:
     def has_claims(self) -> bool:
         """Whether the pod has any entry in `spec.resourceClaims`."""
         return bool(self.model.claims)
-
-    @fact(FINDINGS)
-    def schema_problems(self) -> list[Finding]:
-        """Fields of a wrong type or that the release does not know, as its strict decoding sees them."""
-        return schema_problems(self._facts.request.target, self._facts.snapshot.release)
 
     @fact(FINDINGS)
     def spec_problems(self) -> list[Finding]:

@@ -12,7 +12,6 @@ from webhook.facts.slice_sets import set_problems
 from webhook.facts.slice_structure import structure_problems
 from webhook.kube.finding import Finding
 from webhook.kube.resource import Slice, read_slice
-from webhook.kube.schema import problems as schema_problems
 from webhook.policy.fact import fact, struct
 from webhook.policy.types import FINDINGS
 
@@ -73,11 +72,6 @@ class SliceFact:
     def digests(self) -> list[str]:
         """The mapping digests of the devices, sorted."""
         return sorted(self.model.digests)
-
-    @fact(FINDINGS)
-    def schema_problems(self) -> list[Finding]:
-        """Fields of a wrong type or that the release does not know, as its strict decoding sees them."""
-        return schema_problems(self._raw, self._facts.snapshot.release)
 
     @fact(FINDINGS)
     def structure_problems(self) -> list[Finding]:
