@@ -71,7 +71,7 @@ class Judge:
 
     def _own(self, document: Document) -> Judgement:
         """A document of our own group."""
-        from webhook.facts.rollout import document_problems
+        from webhook.facts.rollout_document import document_problems
 
         match document.value.get("kind"):
             case "DriverRollout":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,23 +19,39 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-def documents(paths: Sequence[str]) -> list[Document]:
-    """The documents of the files and folders that ``paths`` name, in order; the rest is told and skipped."""
-    from webhook.cluster import files
-    from webhook.kube.documents import Document, Unreadable
+def contents(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file that ``paths`` name, in order; what cannot be read is told and skipped."""
+    from webhook import folder
 
-    found: list[Document] = []
     for path in paths:
         try:
-            items = list(files.documents([path]))
+            names = list(folder.files([path]))
         except OSError as error:
             problem(_unopened(error, path))
             continue
-        unreadable(item for item in items if isinstance(item, Unreadable))
-        found += [item for item in items if isinstance(item, Document)]
-        if not items:
-            problem(f"{path}: has no document; name a YAML or JSON file with objects, or a folder of such files")
-    return found
+        if not names:
+            problem(f"{path}: has no YAML or JSON file; name another folder, or files")
+        for name in names:
+            try:
+                yield name, sys.stdin.buffer.read() if name == folder.STDIN else Path(name).read_bytes()
+            except OSError as error:
+                problem(_unopened(error, name))
+
+
+def documents(paths: Sequence[str]) -> list[Document]:
+    """The documents of the files and folders that ``paths`` name, in order; the rest is told and skipped."""
+    return [each for name, data in contents(paths) for each in parse(name, data)]
+
+
+def parse(name: str, data: bytes) -> list[Document]:
+    """The documents in the content of one file; the rest is told and skipped."""
+    from webhook.kube.documents import Document, Unreadable, load
+
+    items = load(data, name)
+    if not items:
+        problem(f"{name}: has no document; write an object with apiVersion and kind")
+    unreadable(item for item in items if isinstance(item, Unreadable))
+    return [item for item in items if isinstance(item, Document)]
 
 
 def unreadable(items: Iterable[Unreadable]) -> None:
@@ -87,3 +105,8 @@ def revision(paths: Sequence[str]) -> Revision:
         for each in errors.problems:
             problem(each.text)
         raise click.exceptions.Exit(2) from errors
+
+
+def beside(file: str, name: str) -> bytes:
+    """The content of the file ``name``, which a document in ``file`` names. Raises OSError."""
+    return (Path(file).parent / name).read_bytes()

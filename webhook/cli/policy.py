@@ -1,0 +1,96 @@
+"""``allocguard policy``: check and test policies."""
+
+from __future__ import annotations
+
+import click
+
+from webhook.cli import sources
+from webhook.cli.console import out, problem
+from webhook.cli.options import output_option, policies_option
+
+
+@click.group()
+def policy() -> None:
+    """Check and test policies. Without PATHS: the shipped set."""
+
+
+@policy.command(
+    epilog="""\b
+Examples:
+  allocguard policy lint
+  allocguard policy lint my-policies/ -o junit
+\b
+Exit code 1: something is wrong with a policy; 2: a file cannot be read at all."""
+)
+@click.argument("paths", nargs=-1, metavar="[PATHS...]")
+@output_option("text", "json", "yaml", "junit")
+def lint(paths: tuple[str, ...], output: str) -> int:
+    """Compile policies and name everything that is wrong with them, with file, line and column."""
+    from webhook.cli.output import dump
+    from webhook.cli.policy_report import Lint
+    from webhook.kube.documents import Unreadable, load
+    from webhook.policy.compile import PolicyErrors, compile_files
+    from webhook.store import policies
+
+    sources.check_stdin(paths)
+    files = dict(sources.contents(paths or [policies.shipped()]))
+    broken = {
+        (each.file, each.line, each.column)
+        for name, data in files.items()
+        for each in load(data, name)
+        if isinstance(each, Unreadable)
+    }
+    try:
+        result = Lint(tuple(files), compile_files(files), ())
+    except PolicyErrors as errors:
+        told = {each: (each.file, each.line, each.column) in broken for each in errors.problems}
+        for each, unreadable in told.items():
+            if unreadable:
+                problem(each.text)
+        result = Lint(tuple(files), None, tuple(each for each, unreadable in told.items() if not unreadable))
+    if result.revision is not None and not result.revision.policies:
+        problem(f"{', '.join(paths)}: has no policy; name files or folders with AdmissionPolicy documents")
+    out(result.junit() if output == "junit" else result.text() if output == "text" else dump(result.json(), output))
+    return 1 if result.problems else 0
+
+
+@policy.command(
+    epilog="""\b
+Examples:
+  allocguard policy test
+  allocguard policy test my-policies/
+  allocguard policy test my.test.yaml --policies my-policies/ -o junit
+\b
+Exit code 1: a case fails, or a rule has no case that fails it or none that passes it."""
+)
+@click.argument("paths", nargs=-1, metavar="[PATHS...]")
+@policies_option
+@output_option("text", "json", "yaml", "junit")
+def test(paths: tuple[str, ...], policies: tuple[str, ...], output: str) -> int:
+    """Run the cases of PolicyTest documents against the policies beside them (or those of --policies).
+
+    A case whose expected rule never fires fails, and so does a policy whose cases prove nothing.
+    """
+    from webhook.cli.output import dump
+    from webhook.cli.policy_report import Tests
+    from webhook.policy.compile import PolicyErrors, compile_files
+    from webhook.policy.suite import read_suites, run
+    from webhook.store.policies import shipped
+
+    sources.check_stdin(paths, policies)
+    files = dict(sources.contents(paths or policies or [shipped()]))
+    judged = dict(sources.contents(policies)) if policies and paths else files
+    suites, problems = read_suites(files, sources.beside)
+    try:
+        revision = compile_files(judged)
+        if not revision.policies:
+            revision = sources.revision([])
+    except PolicyErrors as errors:
+        problems = [*problems, *errors.problems]
+    for each in sorted(set(problems)):
+        problem(each.text)
+    if problems:
+        return 2
+    result = Tests(tuple(run(suites, revision)))
+    out(result.junit() if output == "junit" else result.text() if output == "text" else dump(result.json(), output))
+    return 0 if result.passed else 1

@@ -1,0 +1,63 @@
+"""``allocguard review``: AdmissionReviews in, the server's answers out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from webhook.cli import sources
+from webhook.cli.console import out
+from webhook.cli.options import cluster_options, policies_option
+from webhook.cli.reviewing import Bench, requests, review_options, write
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  allocguard review review.json --cluster cluster.yaml
+  allocguard review reviews/ --cluster cluster.yaml --at 2026-11-20T09:00:00Z --exit-code
+  allocguard review --object slice.yaml --cluster nodes.yaml | jq .response.status.message
+  allocguard review --object new.yaml --old old.yaml --operation UPDATE --subresource status --cluster cluster.yaml"""
+)
+@click.argument("files", nargs=-1, metavar="FILES...")
+@review_options
+@click.option("--exit-code", is_flag=True, help="Exit with 1 when a write is denied.")
+@cluster_options
+@policies_option
+def review(
+    files: tuple[str, ...],
+    endpoint: str,
+    objects: tuple[str, ...],
+    operation: str,
+    old: tuple[str, ...],
+    user: str,
+    groups: tuple[str, ...],
+    extra: tuple[tuple[str, str], ...],
+    sub_resource: str,
+    exit_code: bool,
+    clusters: tuple[str, ...],
+    at: datetime,
+    minor: int | None,
+    gates: dict[str, bool],
+    policies: tuple[str, ...],
+) -> int:
+    """Answer AdmissionReviews: one JSON document a line, exactly the bytes that the server would answer.
+
+    FILES hold AdmissionReview requests, as JSON or YAML, many in one file where wanted; or --object names an object,
+    and the review of writing it is built.
+    """
+    from webhook.admission.action import apply
+    from webhook.admission.respond import respond
+
+    if not files and not objects:
+        raise click.UsageError("needs FILES with AdmissionReviews, or --object")
+    described = write(objects, operation, old, user, groups, extra, sub_resource)
+    sources.check_stdin(files, objects, old, clusters)
+    bench = Bench(policies, clusters, minor, gates, at)
+    denied = False
+    for request in requests(files, described):
+        answer = apply(bench.verdict(request, endpoint))
+        denied = denied or not answer.allowed
+        out(respond(answer).decode())
+    return 1 if denied and exit_code else 0
