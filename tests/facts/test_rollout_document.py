@@ -1,0 +1,88 @@
+"""DriverRollout documents: what is wrong, and the nearest right name."""
+
+import pytest
+
+from tests.facts.builders import rollout, samples
+from webhook.facts.rollout_document import document_problems
+
+
+def test_the_documents_of_the_samples_are_right():
+    for document in samples("24"):
+        assert document_problems(document) == []
+
+
+def test_a_document_with_everything_is_right():
+    told = rollout(
+        stage="Canary",
+        writers=[{"namespace": "sys", "serviceAccount": "plug", "profile": "NodeLocal"}],
+        canaryLabelEditors={"groups": ["system:masters"], "users": []},
+        freshness={
+            "window": "90s",
+            "heartbeat": "60s",
+            "evidence": ["PoolComplete", "NodeReady", "DriverPodReady", "OwnerCurrent"],
+            "driverPods": {"namespace": "sys", "selector": {"app": "plug"}},
+        },
+        numaAttributes=["resource.kubernetes.io/numaNode", "numaNode"],
+        hold={"reason": "x", "by": "y", "since": "2026-11-20T09:00:00Z", "badMappings": ["sha256:" + "0" * 64]},
+        resumeAt={"mappingDigests": ["sha256:" + "f" * 64]},
+        promotion={"minCoverage": 95, "quietDays": 7, "drills": ["Rollback"], "pendingP99": "30s"},
+    )
+    assert document_problems(told) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "fix"),
+    [
+        ({"stag": "Canary"}, "spec.stag", "did you mean stage?"),
+        ({"stage": "canary"}, "spec.stage", "did you mean Canary?"),
+        ({"stage": "Genral"}, "spec.stage", "did you mean General?"),
+        ({"stage": "Canary", "canaryNodeSelector": None}, "spec.canaryNodeSelector", ""),
+        ({"stage": 3}, "spec.stage", ""),
+        ({"canaryNodeSelector": []}, "spec.canaryNodeSelector", ""),
+        ({"canaryNodeSelector": {"matchLabel": {}}}, "spec.canaryNodeSelector.matchLabel", ""),
+        ({"freshness": {"window": "74s"}}, "spec.freshness.window", ""),
+        ({"freshness": {"window": "ninety"}}, "spec.freshness.window", ""),
+        ({"freshness": {"heartbeat": "0s"}}, "spec.freshness.heartbeat", ""),
+        ({"freshness": {"evidence": ["NodeRedy"]}}, "spec.freshness.evidence[0]", "did you mean NodeReady?"),
+        ({"freshness": {"evidence": "NodeReady"}}, "spec.freshness.evidence", ""),
+        ({"freshness": {"evidence": ["DriverPodReady"]}}, "spec.freshness.driverPods.namespace", ""),
+        (
+            {"freshness": {"driverPods": {"namespaces": "x"}}},
+            "spec.freshness.driverPods.namespaces",
+            "did you mean namespace?",
+        ),
+        ({"hold": {"by": "me"}}, "spec.hold.reason", ""),
+        ({"hold": "yes"}, "spec.hold", ""),
+        ({"hold": {"reason": "x", "since": "yesterday"}}, "spec.hold.since", ""),
+        ({"hold": {"reason": "x", "until": "2026-11-20"}}, "spec.hold.until", ""),
+        ({"hold": {"reason": "x", "badMappings": ["sha256:1"]}}, "spec.hold.badMappings[0]", ""),
+        ({"resumeAt": {"mappingDigests": ["SHA256:" + "0" * 64]}}, "spec.resumeAt.mappingDigests[0]", ""),
+        ({"writers": [{"namespace": "sys"}]}, "spec.writers[0].serviceAccount", ""),
+        (
+            {"writers": [{"namespace": "s", "serviceAccount": "p", "profile": "Nodelocal"}]},
+            "spec.writers[0].profile",
+            "did you mean NodeLocal?",
+        ),
+        ({"numaAttributes": ["a b"]}, "spec.numaAttributes[0]", ""),
+        ({"promotion": {"minCoverage": 101}}, "spec.promotion.minCoverage", ""),
+        ({"promotion": {"drills": ["Rolback"]}}, "spec.promotion.drills[0]", "did you mean Rollback?"),
+        ({"promotion": {"minCoverage": True}}, "spec.promotion.minCoverage", ""),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(spec, path, fix):
+    problems = {problem.path: problem for problem in document_problems(rollout(**spec))}
+    assert path in problems
+    assert fix in problems[path].fix
+    assert problems[path].severity == "error"
+
+
+@pytest.mark.parametrize("name", ["", "A_b", "a/b", "x" * 64])
+def test_the_name_is_the_drivers(name):
+    assert [problem.path for problem in document_problems(rollout(name))] == ["metadata.name"]
+
+
+@pytest.mark.parametrize(
+    "obj", [None, 7, [], {}, {"spec": 7}, {"metadata": [], "spec": None}, {"spec": {"writers": [7]}}]
+)
+def test_any_json_gets_problems_and_no_crash(obj):
+    assert document_problems(obj)
