@@ -178,7 +178,7 @@ def capacity_problems(capacity: Mapping[str, object], path: str, shared: bool, r
 
 
 def taint_problems(taints: list[object], path: str, newer: bool) -> Iterator[Finding]:
-    """Problems of a device's taints at ``path``; where there are too many, 1.37 (``newer``) still sees their effects."""
+    """Problems of a device's taints at ``path``; of too many, 1.37 (``newer``) still sees the effects."""
     rule = "taint-invalid"
     many = len(taints) > TAINTS_MAX
     if many:
