@@ -45,12 +45,12 @@ def node(name: str = "n1", uid: str = "u1", labels: Json | None = None, ready: s
     }
 
 
-def grp(name: str = "grp", capacity: str = "8", **fields: Any) -> Json:
+def grp(name: str = "grp", size: str = "8", **fields: Any) -> Json:
     """A shared device whose cpu cost follows what is consumed of it."""
     return {
         "name": name,
         "allowMultipleAllocations": True,
-        "capacity": {"cpus": {"value": capacity}},
+        "capacity": {"cpus": {"value": size}},
         "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cpus", "allocationMultiplier": "1"}},
         **fields,
     }
