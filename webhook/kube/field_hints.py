@@ -41,7 +41,7 @@ def unknown_field(
         return _of_other_release(path, value, minor)
     if kind in _ENTRY_TYPES and (key in _ENTRY_FIELDS):
         needs = f"the form of {release}"
-        fix = f"write {flow(convert(members, minor))}" + _lost(members, minor)
+        fix = f"write {flow(_entry(members, minor))}" + _lost(members, minor)
         return cause(f"field-from-{other_release}", path, "", f"the field {key} of {other_release}", needs, _cut(fix))
     if key in MAPPING_FIELDS and "basic" not in types.get(owner, ()):
         return _misplaced(path, value, minor)
@@ -79,7 +79,7 @@ def wrong_entry(key: str, value: object, path: str, minor: int) -> Finding:
     """The finding for a member of the mapping field that is no map: `cpu: 2`, or a multiplier in a resource's place."""
     if key in _ENTRY_FIELDS:
         return _misplaced(path, {key: value}, minor)
-    fix = f"write {flow(convert({key: value}, minor))}"
+    fix = f"write {flow(key)}: {flow(_entry(value, minor))}"
     return cause("field-from-article", path, "", described(value), "a map of what the resource costs", _cut(fix))
 
 
@@ -92,7 +92,7 @@ def mapping_list(value: list[Any], path: str, minor: int) -> Finding:
 def convert(value: object, minor: int) -> dict[str, Any]:
     """A mapping in any shape (of either release, of a list, bare numbers) in the shape of the release.
 
-    A map of one entry's fields is given back as one entry; what cannot be read gives an example.
+    The fields of an entry without a resource are taken for cpu; what cannot be read gives an example.
     """
     if isinstance(value, list):
         named = [item for item in value if isinstance(item, dict)]
@@ -100,7 +100,7 @@ def convert(value: object, minor: int) -> dict[str, Any]:
     if not isinstance(value, dict) or not value:
         return {name: _entry(entry, minor) for name, entry in _EXAMPLE.items()}
     if _ENTRY_FIELDS.intersection(value):
-        return _entry(value, minor)
+        return {"cpu": _entry(value, minor)}
     return {str(name): _entry(entry, minor) for name, entry in value.items()}
 
 
@@ -147,8 +147,6 @@ def _of_other_release(path: str, value: object, minor: int) -> Finding:
 def _misplaced(path: str, value: object, minor: int) -> Finding:
     name = MAPPING_FIELD[minor]
     mapping = convert(value, minor)
-    if _ENTRY_FIELDS.intersection(mapping):
-        mapping = {"cpu": mapping}
     fix = (
         "write apiVersion: resource.k8s.io/v1, kind: ResourceSlice, "
         f"spec: {{devices: [{{name: NAME, {name}: {flow(mapping)}}}]}}"
@@ -157,7 +155,7 @@ def _misplaced(path: str, value: object, minor: int) -> Finding:
         "field-from-article",
         path,
         "",
-        "a mapping that no device has",
+        "a mapping in the wrong place",
         f"it on each device, spec.devices[].{name}",
         _cut(fix),
     )

@@ -13,6 +13,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -22,7 +23,9 @@ from webhook.kube.field_hints import MAPPING_FIELDS, MULTIPLIERS, described
 from webhook.kube.finding import Finding, cause
 from webhook.kube.release import SUPPORTED, Release
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
 _NEEDS: Final = {
     "string": "a text",
     "bool": "true or false",
@@ -61,7 +64,8 @@ def problems(obj: Mapping[str, Any], release: Release) -> list[Finding]:
     if name is None:
         return findings + _unknown_kind(api_version, kind, table, release)
     other = _table(next(minor for minor in SUPPORTED if minor != release.minor))
-    _Check(release.minor, table.types, other.types, findings).struct(obj, name, "")
+    body = {field: value for field, value in obj.items() if field not in ("apiVersion", "kind")}
+    _Check(release.minor, table.types, other.types, findings).struct(body, name, "")
     return findings
 
 
@@ -179,7 +183,7 @@ class _Check:
                 continue
             if scalar is None:
                 if field in MAPPING_FIELDS and not isinstance(member, dict):
-                    self._findings.append(field_hints.wrong_entry(key, member, f"{path}[{key}]", self._minor))
+                    self._findings.append(field_hints.wrong_entry(str(key), member, f"{path}[{key}]", self._minor))
                 else:
                     self._container(member, inner, f"{path}[{key}]", field)
             elif not scalar(member):
@@ -208,6 +212,18 @@ def _is_whole(value: object, bits: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
 
 
+def _is_time(value: object) -> bool:
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return False
+    year, month, day, hour, minute, second = map(int, match.groups())
+    try:
+        # Go has a year 0, a leap year like 4; Python has not.
+        return datetime(year or 4, month, day, hour, minute, second, tzinfo=UTC) is not None
+    except ValueError:
+        return False
+
+
 def _is_base64(value: object) -> bool:
     try:
         return isinstance(value, str) and base64.b64decode(value.replace("\n", ""), validate=True) is not None
@@ -222,7 +238,7 @@ _SCALARS: Final[dict[str, Callable[[Any], bool]]] = {
     "int64": lambda value: _is_whole(value, 64),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "quantity": lambda value: quantity.try_parse(value) is not None,
-    "time": lambda value: isinstance(value, str) and _TIME.fullmatch(value) is not None,
+    "time": _is_time,
     "bytes": _is_base64,
     "int-or-string": lambda value: isinstance(value, str) or _is_whole(value, 32),
     "any": lambda value: True,
