@@ -78,8 +78,7 @@ class Revision:
 
     def route(self, request: Request, endpoint: str) -> tuple[Route, ...]:
         """The policies of ``endpoint`` with a rule for the request's resource and operation, each with the rules and
-        the excluding rules that name them. One look-up for a kind of request seen before. At ``check``, where files
-        are judged, the policies of ``validate`` are asked, too.
+        the excluding rules that name them. One look-up for a kind of request seen before.
         """
         asked = request.raw.get("requestResource")
         key = (
@@ -94,11 +93,10 @@ class Revision:
         )
         found = self._routes.get(key)
         if found is None:
-            endpoints = ("check", "validate") if endpoint == "check" else (endpoint,)
             found = tuple(
                 (policy, *rules)
                 for policy in self.policies
-                if policy.policy.endpoint in endpoints and (rules := policy.policy.match.routes(request))[0]
+                if policy.policy.endpoint == endpoint and (rules := policy.policy.match.routes(request))[0]
             )
             if len(self._routes) < _MAX_ROUTES:
                 self._routes[key] = found
