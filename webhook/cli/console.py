@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -87,6 +88,13 @@ def severity(name: str, text: str = "") -> str:
 def width() -> int:
     """Columns to write in; 100 where nobody watches."""
     return max(60, min(shutil.get_terminal_size((100, 24)).columns, 160))
+
+
+def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Lines of ``text`` no wider than the terminal, with their indents; names and paths stay whole."""
+    return textwrap.wrap(
+        text, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "", left: int = 1) -> list[str]:

@@ -19,6 +19,7 @@ from webhook.kube.schema import problems as schema_problems
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.compile import TEST_KIND, PolicyErrors, compile_files
+from webhook.policy.document import ENDPOINTS
 from webhook.policy.document import KIND as POLICY
 from webhook.policy.revision import Revision
 
@@ -90,10 +91,12 @@ def _writes(obj: Json) -> Iterator[tuple[Request, str]]:
     """The writes that would bring ``obj`` into a cluster, with the endpoints that see them."""
     bare = {name: value for name, value in obj.items() if name != "status"}
     created = read_request(raw_request("CREATE", bare))
-    yield created, "mutate"
-    yield created, "validate"
+    for endpoint in ENDPOINTS:
+        yield created, endpoint
     if isinstance(obj.get("status"), dict):
-        yield read_request(raw_request("UPDATE", obj, bare, sub_resource="status")), "validate"
+        written = read_request(raw_request("UPDATE", obj, bare, sub_resource="status"))
+        for endpoint in ENDPOINTS:
+            yield written, endpoint
 
 
 def _policy(document: Document) -> Judgement:

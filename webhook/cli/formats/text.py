@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from itertools import groupby
 
-from webhook.cli.console import paint, severity, width
-from webhook.cli.report import Found, Judgement, Report
+from webhook.cli.console import paint, severity, wrapped
+from webhook.cli.report import SEVERITIES, Found, Judgement, Report
 from webhook.kube.finding import one_line
 
-_INDENT = " " * 11
+_INDENT = " " * 13
 
 
 def render(report: Report) -> str:
@@ -22,9 +21,7 @@ def render(report: Report) -> str:
             for each in told:
                 lines += _judgement(each)
             lines.append("")
-    counts = report.counts
-    worst = next((name for name in counts if counts[name]), "")
-    worst = "error" if counts["error"] else "warning" if counts["warning"] else worst
+    worst = next((name for name in SEVERITIES if report.counts[name]), "")
     lines.append(severity(worst, report.summary()))
     return "\n".join(lines)
 
@@ -40,7 +37,7 @@ def _found(found: Found) -> list[str]:
     finding = found.finding
     also = " (the API server refuses it too)" if finding.origin == "apiserver" else ""
     name = finding.severity
-    head = f"    {severity(name)}{' ' * (7 - len(name))}{found.policy}/{finding.rule}"
+    head = f"    {severity(name)}{' ' * (9 - len(name))}{found.policy}/{finding.rule}"
     place = paint(f"  line {found.line}, column {found.column}{also}", dim=True)
     path = f"{one_line(finding.path)}: " if finding.path else ""
     lines = [head + place, *_wrapped(path + finding.message)]
@@ -51,11 +48,4 @@ def _found(found: Found) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width(),
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(text, _INDENT, _INDENT)

@@ -1,0 +1,5 @@
+"""``python -m webhook.cli``: the command where no script of it is on the path."""
+
+from webhook.cli import main
+
+main()

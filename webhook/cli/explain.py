@@ -1,0 +1,99 @@
+"""``allocguard explain``: one review as a tree."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli import sources
+from webhook.cli.console import out, paint, wrapped
+from webhook.cli.options import cluster_options, output_option, policies_option
+from webhook.cli.reviewing import Bench, requests, review_options, write
+
+if TYPE_CHECKING:
+    from webhook.admission.decide import Verdict
+
+_COLOURS = {"allowed": "green", "denied": "red", "warning": "yellow", "error": "red", "fix": "green", "info": "blue"}
+_FIRST = re.compile(rf"( *)({'|'.join(_COLOURS)})\b")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  allocguard explain review.json --cluster cluster.yaml
+  allocguard explain --object claim.yaml --cluster cluster.yaml -o json | jq .sums"""
+)
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@review_options
+@cluster_options
+@policies_option
+@output_option("text", "json", "yaml")
+def explain(
+    files: tuple[str, ...],
+    endpoint: str,
+    objects: tuple[str, ...],
+    operation: str,
+    old: tuple[str, ...],
+    user: str,
+    groups: tuple[str, ...],
+    extra: tuple[tuple[str, str], ...],
+    sub_resource: str,
+    clusters: tuple[str, ...],
+    at: datetime,
+    minor: int | None,
+    gates: dict[str, bool],
+    policies: tuple[str, ...],
+    output: str,
+) -> int:
+    """Show how a review is judged: match conditions, each rule, the facts it read, the sum it made, verdict and fix.
+
+    FILE holds AdmissionReview requests; or --object names an object, and the review of writing it is built.
+    """
+    from webhook.cli.output import dump
+
+    if not files and not objects:
+        raise click.UsageError("needs a FILE with an AdmissionReview, or --object")
+    described = write(objects, operation, old, user, groups, extra, sub_resource)
+    sources.check_stdin(files, objects, old, clusters)
+    bench = Bench(policies, clusters, minor, gates, at)
+    for number, request in enumerate(requests(files, described)):
+        value = tree(bench.verdict(request, endpoint))
+        if output != "text":
+            separator = "---\n" if number and output == "yaml" else ""
+            out(separator + dump(value, output))
+            continue
+        out(("\n" if number else "") + text(value))
+    return 0
+
+
+def tree(verdict: Verdict) -> dict[str, Any]:
+    """The tree of a decision."""
+    from webhook.admission.action import apply
+    from webhook.admission.explain import explain as explained
+
+    return explained(verdict, apply(verdict))
+
+
+def text(value: dict[str, Any]) -> str:
+    """A tree for people."""
+    from webhook.admission.explain import lines
+
+    return "\n".join(part for line in lines(value) for part in _folded(line))
+
+
+def _folded(line: str) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())]
+    first, *rest = wrapped(line.lstrip(), indent, f"{indent}    ") or [""]
+    return [_painted(first), *rest]
+
+
+def _painted(line: str) -> str:
+    first = _FIRST.match(line)
+    if first is not None:
+        word = first[2]
+        bold = word in ("allowed", "denied")
+        return f"{first[1]}{paint(word, _COLOURS[word], bold=bold)}{line[first.end() :]}"
+    return line if line.startswith(" ") else paint(line, bold=True)
