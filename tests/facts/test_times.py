@@ -1,0 +1,26 @@
+"""Time stamps and how an age is told."""
+
+import pytest
+
+from tests.facts.builders import NOW
+from webhook.facts.times import age, duration, instant
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T09:00:00Z", "2026-11-20T10:00:00+01:00", "2026-11-20T09:00:00.000000Z"])
+def test_an_instant_has_an_offset(text):
+    assert instant(text) is not None
+    assert age(text, NOW) == "30m"
+
+
+@pytest.mark.parametrize("text", ["", "now", "2026-11-20", "2026-11-20T09:00:00", "20:00Z", "2026-13-01T00:00:00Z"])
+def test_what_is_no_instant(text):
+    assert instant(text) is None
+    assert age(text, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0s"), (12.9, "12s"), (-5, "0s"), (250, "4m10s"), (3600, "1h"), (11100, "3h5m"), (187200, "2d4h")],
+)
+def test_a_duration_has_two_parts_at_most(seconds, told):
+    assert duration(seconds) == told
