@@ -107,7 +107,7 @@ def fit_problems(claim: Claim | None, pod: Pod | None, account: Account | None, 
         request = _whole_request(claim, pod, account, snapshot)
         findings += budget_problems(request)
     own = _own(request)
-    rows = [*_node_rows(others, cost.amounts, own), *_zone_rows(others, cost.zones())]
+    rows = [*node_rows(others, cost.amounts, own), *_zone_rows(others, cost.zones())]
     findings += [_refusal(row, claim, pod, account.node) for row in rows if not row.fits and bookable(row.resource)]
     findings += _unknown_zones(cost, others)
     return Fit(tuple(findings), tuple(rows))
@@ -131,7 +131,8 @@ def _own(request: PodRequest | None) -> dict[str, Number]:
     return {name: share.spec + share.overhead for name, share in shares if share.spec or share.overhead}
 
 
-def _node_rows(others: Account, amounts: Amounts, own: Mapping[str, Number]) -> Iterator[FitRow]:
+def node_rows(others: Account, amounts: Amounts, own: Amounts) -> Iterator[FitRow]:
+    """The equation of each resource that a claim (``amounts``) or its pod (``own``) asks of the node of ``others``."""
     for name in dict.fromkeys([*amounts, *own]):
         held = others.resources.get(name)
         claim, pod = amounts.get(name, 0), own.get(name, 0)

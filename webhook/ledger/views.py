@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from webhook.facts.account import Account, Amount, ZoneAmount
+from webhook.facts.change import smallest_changes, without_claim
+from webhook.facts.interval import interval
 from webhook.facts.pools import pool_state
+from webhook.kube.claims import Claim
+from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
@@ -153,3 +157,36 @@ def show(book: Book, snapshot: Snapshot, now: datetime, nodes: Iterable[str] | N
     names = sorted(snapshot.nodes if nodes is None else set(nodes))
     rows = (node_json(book, snapshot, name, now) for name in names)
     return {"at": timestamp(now), "nodes": [row for row in rows if row is not None]}
+
+
+def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datetime, pod: Pod | None = None) -> Json:
+    """``ledger fit``: for every node whether it could take ``claims`` together, as if none of them were allocated, with
+    the whole request of ``pod``; why not; and the smallest changes that would help.
+    """
+    for claim in claims:
+        snapshot = without_claim(snapshot, claim)
+    wanted = tuple(claims)
+    answer = interval(wanted, snapshot, lambda node: book.account(snapshot, node), None, now, pod)
+    changes = smallest_changes(wanted, snapshot, book.account, answer.nodes, now, pod)
+    return {
+        "verdict": answer.verdict,
+        "nodes": [
+            {
+                "node": fit.node,
+                "fits": fit.fits,
+                "sure": fit.sure,
+                "reasons": [finding_json(reason) for reason in fit.reasons],
+            }
+            for fit in answer.nodes
+        ],
+        "smallestChange": [
+            {
+                "kind": change.kind,
+                "node": change.node,
+                "claim": change.claim,
+                "resource": change.resource,
+                "amount": of_resource(change.resource, change.amount),
+            }
+            for change in changes
+        ],
+    }

@@ -1,0 +1,409 @@
+"""Whether a claim that is not allocated could be: on which nodes, at what cost, and why not on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal
+
+import orjson
+
+from webhook.facts.account import Account, Amounts, account_of, add, bookable
+from webhook.facts.assignment import Choice, Outcome, Room, assign, counters_of
+from webhook.facts.drivers import claim_drivers
+from webhook.facts.fit import node_rows
+from webhook.facts.offers import Holdings, Identity, Offer, Offers, node_offers
+from webhook.facts.pods import budget_problems, pod_claims, pod_id, pod_request, will_count
+from webhook.facts.pool_survey import current
+from webhook.kube.claims import Claim, DeviceRequest
+from webhook.kube.core import Pod
+from webhook.kube.finding import Finding
+from webhook.kube.quantity import Number, of_resource
+from webhook.kube.snapshot import Snapshot
+
+Verdict = Literal["everywhere", "somewhere", "nowhere"]
+
+# How many kinds of nodes a new claim is tried on: its review must cost the same in any cluster.
+MOST_SHAPES = 32
+_MOST_RESULTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """One node's answer. ``sure`` is false where a selector could not be evaluated or the search was cut short: it may
+    fit. ``least`` and ``most`` are what the claim can cost there, by resource, each resource for itself; ``offered``
+    tells whether the node has devices that the requests choose at all.
+    """
+
+    node: str
+    fits: bool
+    sure: bool
+    offered: bool
+    reasons: tuple[Finding, ...]
+    least: Amounts
+    most: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The answer for a set of nodes: ``everywhere`` all of them, ``nowhere`` none of them."""
+
+    verdict: Verdict
+    nodes: tuple[NodeFit, ...]
+
+
+def interval(
+    claims: Claim | Sequence[Claim],
+    snapshot: Snapshot,
+    accounts: Callable[[str], Account | None] | None,
+    nodes: Iterable[str] | None,
+    now: datetime,
+    pod: Pod | None = None,
+) -> Interval:
+    """Where ``claims`` (one, or those of one pod together) could be allocated, with the whole request of ``pod``.
+
+    ``accounts`` gives what the nodes have left; None judges empty nodes: nothing in use, every pool Fresh, no driver
+    held. ``nodes`` None means every node of the snapshot, in order of name.
+    """
+    wanted = (claims,) if isinstance(claims, Claim) else tuple(claims)
+    names = sorted(snapshot.nodes) if nodes is None else list(nodes)
+    fits: list[NodeFit] = []
+    for name in names:
+        account = empty_account(snapshot, name) if accounts is None else accounts(name)
+        if account is not None:
+            fits.append(node_fit(wanted, snapshot, account, None if accounts is None else now, pod))
+    return Interval(_verdict(fits), tuple(fits))
+
+
+def _verdict(fits: Sequence[NodeFit]) -> Verdict:
+    good = sum(fit.fits for fit in fits)
+    return "nowhere" if not good else "everywhere" if good == len(fits) else "somewhere"
+
+
+def empty_account(snapshot: Snapshot, node: str) -> Account | None:
+    """The account of a node on which nothing is charged; None when there is no such node."""
+    known = snapshot.nodes.get(node)
+    return None if known is None else account_of(node, known.uid, known.allocatable, {}, {}, {})
+
+
+def node_fit(
+    claims: tuple[Claim, ...], snapshot: Snapshot, account: Account, now: datetime | None, pod: Pod | None
+) -> NodeFit:
+    """Whether ``claims`` could be allocated on the node of ``account``. ``now`` None: judged as an empty node."""
+    node = account.node
+    for claim in claims:
+        account = account.without(claim.id)
+    if pod is not None:
+        account = account.without("", pod_id(pod))
+    holdings = None if now is None else Holdings(snapshot, frozenset(claim.id for claim in claims))
+    groups: list[list[Choice]] = []
+    reasons: list[Finding] = []
+    least: dict[str, Number] = {}
+    most: dict[str, Number] = {}
+    offered, elsewhere = True, False
+    for number, claim in enumerate(claims):
+        for group in claim.groups:
+            choices: list[Choice] = []
+            refused: list[Finding] = []
+            matched = 0
+            for alternative in group.alternatives:
+                offers = node_offers(alternative, snapshot, node, holdings, now)
+                matched += offers.matched
+                elsewhere = elsewhere or offers.elsewhere
+                choice = _choice(number, group.name, alternative, offers)
+                if choice is None:
+                    refused += offers.reasons or [_too_few(alternative, offers, node)]
+                else:
+                    choices.append(choice)
+            offered = offered and matched > 0
+            if not choices:
+                reasons += refused
+            groups.append(choices)
+            _bounds(choices, least, most)
+    if elsewhere and reasons:
+        return NodeFit(node, True, False, offered, (), least, most)
+    if reasons:
+        return NodeFit(node, False, True, offered, tuple(reasons), least, most)
+    constraints = [(number, constraint) for number, claim in enumerate(claims) for constraint in claim.constraints]
+    room = _room(claims, snapshot, account, holdings, groups, pod)
+    outcome = assign(groups, constraints, room)
+    if outcome.fits is False:
+        why = _why(outcome, account, least, claims, pod, snapshot)
+        return NodeFit(node, False, True, offered, tuple(why), least, most)
+    return NodeFit(node, True, outcome.sure and outcome.fits is True, offered, (), least, most)
+
+
+def _choice(number: int, group: str, request: DeviceRequest, offers: Offers) -> Choice | None:
+    names = (request.name, group)
+    if request.mode == "All":
+        # Every device that the selectors choose must be free, and there must be one.
+        complete = 0 < len(offers.offers) == offers.matched
+        return Choice(number, names, offers.offers, None) if complete else None
+    if not 0 < request.count <= _MOST_RESULTS or not offers.offers:
+        return None
+    exclusive = [offer for offer in offers.offers if offer.consumed is None]
+    if len(exclusive) == len(offers.offers) < request.count:
+        return None
+    return Choice(number, names, offers.offers, request.count)
+
+
+def _too_few(request: DeviceRequest, offers: Offers, node: str) -> Finding:
+    wanted = "all devices" if request.mode == "All" else f"{request.count} devices"
+    return Finding(
+        "no-device",
+        f"spec.devices.{request.path}",
+        f"{len(offers.offers)} free devices on node {node} that class {request.class_name} and the selectors choose",
+        wanted if request.count != 1 or request.mode == "All" else "1 device",
+        "choose another class or other selectors, or add a node that has such devices",
+    )
+
+
+def _bounds(choices: list[Choice], least: dict[str, Number], most: dict[str, Number]) -> None:
+    """Adds what one request can cost at least and at most; each resource for itself, so that ``least`` is no more than
+    any assignment costs.
+    """
+    lows: list[dict[str, Number]] = []
+    highs: list[dict[str, Number]] = []
+    for choice in choices:
+        names = {name for offer in choice.offers for name in (*offer.amounts, *offer.per_pod)}
+        low: dict[str, Number] = {}
+        high: dict[str, Number] = {}
+        for name in names:
+            costs = sorted(offer.amounts.get(name, 0) + offer.per_pod.get(name, 0) for offer in choice.offers)
+            if choice.count is None:
+                low[name] = high[name] = sum(costs, 0)
+            elif len(costs) >= choice.count and all(offer.consumed is None for offer in choice.offers):
+                low[name], high[name] = sum(costs[: choice.count], 0), sum(costs[-choice.count :], 0)
+            else:
+                low[name], high[name] = costs[0] * choice.count, costs[-1] * choice.count
+        lows.append(low)
+        highs.append(high)
+    for name in {name for high in highs for name in high}:
+        add(least, {name: min(low.get(name, 0) for low in lows)})
+        add(most, {name: max(high.get(name, 0) for high in highs)})
+
+
+def _room(
+    claims: tuple[Claim, ...],
+    snapshot: Snapshot,
+    account: Account,
+    holdings: Holdings | None,
+    groups: list[list[Choice]],
+    pod: Pod | None,
+) -> Room:
+    offers = [offer for group in groups for choice in group for offer in choice.offers]
+    shared: dict[tuple[Identity, str], Number] = {}
+    counters: dict[tuple[str, str, str, str], Number] = {}
+    for offer in offers:
+        if offer.consumed is not None and (offer.identity, next(iter(offer.consumed), "")) not in shared:
+            used = (holdings.used(offer.identity) if holdings is not None else None) or {}
+            for name in offer.consumed:
+                value = offer.device.capacity_value(name) or 0
+                shared[offer.identity, name] = value - used.get(name, 0)
+        if offer.device.counters and not any(key[:2] == offer.slice.key for key in counters):
+            counters.update(_counters_left(offer, snapshot, account.node, holdings))
+    zones = {
+        (zone, name): amount.free
+        for zone, row in account.zones.items()
+        for name, amount in row.items()
+        if amount.free is not None
+    }
+    free = {name: amount.free for name, amount in account.resources.items()}
+    return Room(free, zones, counters, shared, _acceptance(claims, snapshot, account, pod))
+
+
+def _counters_left(
+    offer: Offer, snapshot: Snapshot, node: str, holdings: Holdings | None
+) -> dict[tuple[str, str, str, str], Number]:
+    driver, pool = offer.slice.key
+    survey = current(snapshot, driver, pool, node)
+    left: dict[tuple[str, str, str, str], Number] = {
+        (driver, pool, name, counter): amount
+        for name, counters in survey.counter_sets.items()
+        for counter, amount in counters.items()
+        if amount is not None
+    }
+    for name in holdings.devices((driver, pool)) if holdings is not None else ():
+        found = survey.devices.get(name)
+        for (counter_set, counter), amount in counters_of(found[1]).items() if found is not None else ():
+            key = (driver, pool, counter_set, counter)
+            left[key] = left.get(key, 0) - amount
+    return left
+
+
+def _acceptance(
+    claims: tuple[Claim, ...], snapshot: Snapshot, account: Account, pod: Pod | None
+) -> Callable[[Amounts, Amounts, Amounts], bool]:
+    mine = {claim.id for claim in claims}
+    others = [(local, claim) for local, claim in pod_claims(pod, snapshot) if claim.id not in mine] if pod else []
+    shares = will_count(pod, others, snapshot, account.node) if pod else None
+    users = _users(claims, pod)
+
+    def accepts(amounts: Amounts, per_pod: Amounts, per_container: Amounts) -> bool:
+        own: dict[str, Number] = {}
+        if pod is not None and shares is not None:
+            mapped, overhead = dict(shares.claims), dict(shares.overhead)
+            add(mapped, amounts)
+            add(overhead, per_pod)
+            add(overhead, {name: amount * users for name, amount in per_container.items()})
+            request = pod_request(pod, mapped, overhead)
+            if budget_problems(request):
+                return False
+            own = {name: share.spec + share.overhead for name, share in request.resources.items()}
+        else:
+            add(own, per_pod)
+        return all(row.fits for row in node_rows(account, amounts, own) if bookable(row.resource))
+
+    return accepts
+
+
+def _users(claims: tuple[Claim, ...], pod: Pod | None) -> int:
+    if pod is None:
+        return 0
+    names = {claim.name for claim in claims}
+    locals_ = [local for local, name in pod.claim_names.items() if name in names]
+    return max((len(pod.users(local)) for local in locals_), default=1)
+
+
+def _why(
+    outcome: Outcome, account: Account, least: Amounts, claims: tuple[Claim, ...], pod: Pod | None, snapshot: Snapshot
+) -> list[Finding]:
+    path = f"spec.devices.{claims[0].groups[0].path}" if claims and claims[0].groups else "spec.devices"
+    own = pod_request(pod).spec() if pod is not None else {}
+    found: list[Finding] = []
+    for row in node_rows(account, least, own):
+        if not row.fits and bookable(row.resource):
+            asked = of_resource(row.resource, row.claim + row.pod)
+            room = of_resource(row.resource, max(row.before or 0, 0))
+            found.append(
+                Finding(
+                    "node-overcommit",
+                    path,
+                    f"{row.resource} at least {asked} on node {account.node} ({row.equation()})",
+                    f"at most {room}, which is what is free there",
+                    "release a claim or move a pod there, or ask for less",
+                )
+            )
+    if found:
+        return found
+    if "node" in outcome.blocked or "zone" in outcome.blocked:
+        rule = "node-overcommit" if "node" in outcome.blocked else "zone-overcommit"
+        has = "devices whose costs together are more than what is free"
+    elif "constraint" in outcome.blocked:
+        rule, has = "constraint-unmet", "no devices that meet the claim's constraints together"
+    else:
+        rule, has = "device-overcommit", "requests that cannot all have their devices at once"
+    return [Finding(rule, path, f"{has} on node {account.node}", "a set of devices that fits", "ask for less")]
+
+
+class _Question:
+    """A claim on a kind of node: equal keys have equal answers, whichever node stands for the kind."""
+
+    __slots__ = ("claim", "key", "node", "snapshot")
+
+    def __init__(self, key: tuple[object, ...], claim: Claim, snapshot: Snapshot, node: str) -> None:
+        self.key = key
+        self.claim = claim
+        self.snapshot: Snapshot | None = snapshot
+        self.node = node
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self.key == other.key
+
+
+@lru_cache(maxsize=1024)
+def _answer(question: _Question) -> tuple[bool, bool]:
+    """Whether such a node could take the claim, and whether it has devices that the requests choose."""
+    snapshot = question.snapshot
+    account = empty_account(snapshot, question.node) if snapshot is not None else None
+    if snapshot is None or account is None:
+        return True, False
+    fit = node_fit((question.claim,), snapshot, account, None, None)
+    # The memo keeps the question; it is not to keep a whole cluster.
+    question.snapshot = None
+    return fit.fits, fit.offered
+
+
+def interval_problems(claim: Claim, snapshot: Snapshot, now: datetime) -> list[Finding]:
+    """What to tell about a claim (or template) at its creation, judged against **empty** nodes: ``fits-nowhere``
+    (warning), ``fits-somewhere`` (info: some nodes with such devices could never take it), ``no-device-yet`` (info).
+
+    Looks at kinds of nodes, not at nodes; a cluster of more than ``MOST_SHAPES`` kinds is not judged, so that the
+    answer costs the same everywhere. Never about what is free now, so ``now`` changes nothing.
+    """
+    del now
+    if not claim.groups or any(
+        alternative.class_name not in snapshot.classes for group in claim.groups for alternative in group.alternatives
+    ):
+        return []
+    drivers = claim_drivers(claim, snapshot)
+    if drivers and not any(driver in snapshot.driver_slices for driver in drivers):
+        return [_none_yet(drivers)]
+    if not drivers or len(snapshot.node_shapes) > MOST_SHAPES or any(d in snapshot.free_slices for d in drivers):
+        return []
+    asked, gates = _signature(claim, snapshot), tuple(sorted(snapshot.release.gates.items()))
+    counts: dict[tuple[bool, bool], int] = {}
+    for shape, names in snapshot.node_shapes.items():
+        if any(driver in drivers for driver, _ in shape[1]):
+            key = (asked, shape, snapshot.release.minor, gates)
+            answer = _answer(_Question(key, claim, snapshot, next(iter(names))))
+            counts[answer] = counts.get(answer, 0) + len(names)
+    good = sum(count for (fits, _), count in counts.items() if fits)
+    if not counts:
+        return []
+    if not good:
+        return [_nowhere(drivers, sum(counts.values()), any(offered for _, offered in counts))]
+    short = counts.get((False, True), 0)
+    return [_somewhere(good, short)] if short else []
+
+
+def _signature(claim: Claim, snapshot: Snapshot) -> bytes:
+    classes = {a.class_name: snapshot.classes.get(a.class_name) for g in claim.groups for a in g.alternatives}
+    parts = [repr(claim.groups), repr(claim.constraints), repr(classes)]
+    return orjson.dumps([part.encode("utf-8", "backslashreplace").decode() for part in parts])
+
+
+def _none_yet(drivers: tuple[str, ...]) -> Finding:
+    return Finding(
+        "no-device-yet",
+        "spec.devices.requests",
+        f"no device of {', '.join(drivers)} in the cluster",
+        "a node with such devices; the claim waits for one",
+        "",
+        "info",
+    )
+
+
+def _nowhere(drivers: tuple[str, ...], nodes: int, capable: bool) -> Finding:
+    has = (
+        f"a request that none of {nodes} nodes with devices of {', '.join(drivers)} could serve, even if it were empty"
+    )
+    needs = "less capacity, fewer devices, or other selectors" if capable else "selectors that some device meets"
+    return Finding(
+        "fits-nowhere",
+        "spec.devices.requests",
+        has,
+        needs,
+        "ask for less, or add a node that is large enough",
+        "warning",
+    )
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def _somewhere(good: int, short: int) -> Finding:
+    return Finding(
+        "fits-somewhere",
+        "spec.devices.requests",
+        f"a request that {_nodes(good)} could serve and {short} with such devices could not, even if empty",
+        "nothing; it may wait longer for a node",
+        "",
+        "info",
+    )
