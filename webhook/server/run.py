@@ -33,8 +33,8 @@ from webhook.telemetry.log import Log
 KEEP_ALIVE = 120
 # An edit of a file is in after two looks.
 LOOK_EVERY = 0.5
-# After SIGTERM: first the endpoints of the Service move away, then what is being answered is finished.
-SETTLE, DRAIN = 1.0, 10
+# After SIGTERM, seconds: the endpoints of the Service move away, what is being answered is finished, bytes are sent.
+SETTLE, DRAIN, FLUSH = 1.0, 10.0, 0.5
 
 # Full collections stop every thread for as long as what lives takes to visit. What is loaded once is put aside, and
 # the rest is visited rarely: reviews leave no cycles behind.
@@ -75,24 +75,26 @@ def serve(settings: Settings, log: Log | None = None) -> None:
     """
     log = log or Log()
     try:
-        service = Service(
-            PolicyStore(settings.policies or [shipped()]),
-            Cluster(settings.cluster, settings.minor, settings.gates),
-            log,
-            settings.clock,
-        )
-        ensure(settings.certs, settings.hosts, _now())
-        context = ServingContext(settings.certs, _now())
-        main = _listen(settings.host, settings.port)
-        beside = None if settings.metrics_port is None else _listen(settings.host, settings.metrics_port)
-        service.tell_cluster([])
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_COLLECT_AFTER)
-        sys.setswitchinterval(_SWITCH_AFTER)
-        uvloop.run(_run(service, context, main, beside))
+        policies = PolicyStore(settings.policies or [shipped()])
+        cluster = Cluster(settings.cluster, settings.minor, settings.gates)
+        run(Service(policies, cluster, log, settings.clock), settings)
     finally:
         log.close()
+
+
+def run(service: Service, settings: Settings) -> None:
+    """Serve ``service`` until SIGTERM or SIGINT; as :func:`serve`."""
+    named = [settings.host] if settings.host not in ("", "0.0.0.0", "::") else []
+    ensure(settings.certs, list(dict.fromkeys([*settings.hosts, *named])), _now())
+    context = ServingContext(settings.certs, _now())
+    main = _listen(settings.host, settings.port)
+    beside = None if settings.metrics_port is None else _listen(settings.host, settings.metrics_port)
+    service.tell_cluster([])
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    sys.setswitchinterval(_SWITCH_AFTER)
+    uvloop.run(_run(service, context, main, beside))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -109,11 +111,31 @@ def _address(host: str, port: int) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to :func:`_run`, which has something to do before connections are closed."""
+    """Leaves the signals to :func:`_run`, which has something to do before connections are closed, and does not wait
+    for clients that keep a connection and look at it only when they need it next, as Go and others do.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, finish what is being answered, close every connection."""
+        for server in self.servers:
+            server.close()
+        connections, tasks = self.server_state.connections, self.server_state.tasks
+        for connection in list(connections):
+            connection.shutdown()
+        await self._while(lambda: bool(tasks), DRAIN)
+        await self._while(lambda: bool(connections), FLUSH)
+        for connection in list(connections):
+            connection.transport.abort()
+
+    async def _while(self, true: Callable[[], bool], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while true() and not self.force_exit and loop.time() < deadline:
+            await asyncio.sleep(0.02)
 
 
 def _server(app: ASGIApp, context: ssl.SSLContext) -> _Server:
@@ -129,7 +151,6 @@ def _server(app: ASGIApp, context: ssl.SSLContext) -> _Server:
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=DRAIN,
             ssl_context_factory=lambda _config, _default: context,
         )
     )
@@ -142,14 +163,19 @@ async def _run(service: Service, context: ServingContext, main: socket.socket, b
     loop.set_exception_handler(lambda _, told: log.write("error", "event loop", message=str(told.get("message"))))
     stop, at_once = asyncio.Event(), asyncio.Event()
 
-    def signalled() -> None:
-        (at_once if stop.is_set() else stop).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled)
     servers = [(_server(build(service), context), main)]
     if beside is not None:
         servers.append((_server(Starlette(routes=watching(service)), context), beside))
+
+    def signalled() -> None:
+        if stop.is_set():
+            at_once.set()
+            for server, _ in servers:
+                server.force_exit = True
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
     serving = [asyncio.create_task(server.serve(sockets=[listener])) for server, listener in servers]
     for name, (_, listener) in zip(("", "metrics "), servers, strict=False):
         host, port = listener.getsockname()[:2]
@@ -163,7 +189,6 @@ async def _run(service: Service, context: ServingContext, main: socket.socket, b
         await asyncio.wait_for(at_once.wait(), SETTLE)
     for server, _ in servers:
         server.should_exit = True
-        server.force_exit = at_once.is_set()
     await asyncio.gather(*serving)
     looking.cancel()
     log.write("info", "stopped")

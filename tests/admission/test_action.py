@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from webhook.admission.action import MAX_CAUSES, WARNING_SIZE, WARNINGS_SIZE, Answer, apply
+from webhook.admission.decide import Judged, Verdict
+from webhook.kube.admission import read_request
+from webhook.kube.finding import Finding, cause
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.policy.evaluate import FAILED, evaluate
+from webhook.policy.revision import Revision
+
+REQUEST = read_request({"uid": "u-1", "operation": "CREATE"})
+EVALUATION = evaluate(Revision("abc", ()), REQUEST, "validate", Snapshot(), Book(), datetime(2026, 11, 29, tzinfo=UTC))
+
+
+def finding(rule: str = "key-unknown", severity: Any = "error", **more: Any) -> Finding:
+    return Finding(rule, "spec.devices[0]", "foo", "cpu", "name a resource", severity, **more)
+
+
+def answer(*judged: Judged, **more: Any) -> Answer:
+    values: dict[str, Any] = {"errors": (), "annotations": {}} | more
+    return apply(Verdict(REQUEST, "validate", "abc", judged, evaluation=EVALUATION, **values))
+
+
+@pytest.mark.parametrize(
+    ("action", "severity", "allowed", "warned"),
+    [
+        ("Deny", "error", False, False),
+        ("Deny", "warning", True, True),
+        ("Deny", "info", True, False),
+        ("Warn", "error", True, True),
+        ("Warn", "warning", True, True),
+        ("Warn", "info", True, False),
+        ("Audit", "error", True, False),
+        ("Audit", "warning", True, False),
+        ("Audit", "info", True, False),
+    ],
+)
+def test_severity_and_action_decide(action: str, severity: str, allowed: bool, warned: bool) -> None:
+    given = answer(Judged("p", action, finding(severity=severity)))
+    assert (given.allowed, bool(given.warnings)) == (allowed, warned)
+    assert given.annotations == {"revision": "abc", "findings": "p/key-unknown"}
+
+
+def test_nothing_found_is_allowed_with_the_revision_alone() -> None:
+    assert answer() == Answer("u-1", True, annotations={"revision": "abc"})
+
+
+def test_a_denial_names_the_first_and_how_many_more_and_each_as_a_cause() -> None:
+    wrong = cause("field-immutable", "spec", "FieldValueForbidden", "another", "the same")
+    given = answer(Judged("a", "Deny", finding()), Judged("b", "Deny", wrong))
+    assert given.message == "a/key-unknown: spec.devices[0]: has foo, needs cpu; name a resource (and 1 more)"
+    assert [(c.reason, c.field) for c in given.causes] == [
+        ("FieldValueInvalid", "spec.devices[0]"),
+        ("FieldValueForbidden", "spec"),
+    ]
+    assert given.causes[1].message == "b/field-immutable: spec: has another, needs the same"
+
+
+def test_a_policy_that_failed_does_not_hide_what_another_found() -> None:
+    failed = Judged("a", "Deny", Finding(FAILED, "", "x could not be judged: division by zero", ""))
+    given = answer(failed, Judged("b", "Deny", finding()))
+    assert given.message.startswith("b/key-unknown: ")
+    assert answer(failed).message == "a/evaluation-failed: x could not be judged: division by zero"
+
+
+def test_warnings_are_short_errors_first_and_none_twice() -> None:
+    warning = Judged("a", "Warn", finding("second", "warning"))
+    error = Judged("b", "Warn", Finding("first", "spec", "x" * 500, "y"))
+    given = answer(warning, error, warning)
+    assert [text.partition(":")[0] for text in given.warnings] == ["b/first", "a/second"]
+    assert len(given.warnings[0]) == WARNING_SIZE
+    assert given.warnings[0].endswith("...")
+
+
+def test_many_warnings_stay_within_what_the_api_server_passes_on() -> None:
+    given = answer(*(Judged("a", "Warn", finding(f"rule-{number}", "warning")) for number in range(500)))
+    assert sum(map(len, given.warnings)) <= WARNINGS_SIZE
+    assert given.warnings[-1] == f"and {500 - len(given.warnings) + 1} more; the audit log has them all"
+
+
+def test_thousands_of_long_findings_make_a_small_answer() -> None:
+    long = Finding("rule", "spec." + "p" * 100_000, "x" * 100_000, "y", "z" * 100_000)
+    given = answer(*(Judged("a", "Deny", long) for _ in range(5000)))
+    assert len(given.causes) == MAX_CAUSES + 1
+    assert given.causes[-1].message == f"{5000 - MAX_CAUSES} more findings are not listed"
+    assert sum(len(c.message) + len(c.field) for c in given.causes) + len(given.message) < 1 << 20
+
+
+def test_texts_stay_on_one_line() -> None:
+    given = answer(Judged("a", "Deny", Finding("rule", "spec[\n]", "a\r\nb", "c\x1b[0m", "d\n")))
+    assert (given.message + given.causes[0].message + given.causes[0].field).isprintable()
+
+
+def test_exceptions_errors_and_annotations_of_policies_are_audited() -> None:
+    excepted = Judged("p", "Audit", finding(), "migration (ticket OPS-1)")
+    given = answer(excepted, excepted, errors=("q/rule: no such key",), annotations={"p.note": "x"})
+    assert given.allowed
+    assert given.annotations == {
+        "p.note": "x",
+        "revision": "abc",
+        "findings": "p/key-unknown",
+        "exceptions": "p/migration (ticket OPS-1)",
+        "errors": "q/rule: no such key",
+    }

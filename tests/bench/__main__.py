@@ -1,0 +1,171 @@
+"""The figures, printed as a table: ``make bench``. Nothing here passes or fails; the goals stand beside the figures."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import random
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench import fleet, load
+from webhook.admission.action import apply
+from webhook.admission.decide import decide
+from webhook.admission.decode import decode
+from webhook.admission.respond import respond
+from webhook.cluster.files import Cluster
+from webhook.kube.release import Release
+from webhook.kube.snapshot import build
+from webhook.ledger.book import Book
+from webhook.store import policies
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+ROUNDS, SECONDS, CONNECTIONS = 3, 2.0, 8
+FEW, MANY, DECISIONS = 10, 15_000, 3_000
+NODES = 5_000
+
+
+def row(what: str, figure: str, goal: str = "") -> None:
+    print(f"{what:<58} {figure:>26}  {goal}", flush=True)  # noqa: T201
+
+
+@contextmanager
+def server(folder: Path, kind: str, core: int) -> Iterator[int]:
+    """The port of a server on ``folder``."""
+    command = [sys.executable, "-m", "tests.bench.server", str(folder), kind, str(core)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            event = json.loads(line) if line.startswith("{") else {"event": line}
+            if event["event"].startswith("listening on"):
+                yield int(event["url"].rpartition(":")[2])
+                break
+        else:
+            raise RuntimeError("the server did not start")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        process.stderr.close()
+        process.wait(20)
+
+
+def over_https(folder: Path, core: int) -> None:
+    """Throughput of the guard against the same server that only decodes and allows, and the tail of slices."""
+    bodies = {"pod": fleet.pod_review(), "128-device slice": fleet.slice_review()}
+    texts = {what: json.dumps(review, separators=(",", ":")).encode() + b"\n" for what, review in bodies.items()}
+    rates: dict[tuple[str, str], list[float]] = {}
+    tails: list[float] = []
+    with server(folder, "guard", core) as guard, server(folder, "allow", core) as allow:
+        ports = {"guard": guard, "allow": allow}
+        for number in range(ROUNDS + 1):
+            for what, text in texts.items():
+                for kind, port in ports.items():
+                    seconds = SECONDS if number else 0.5
+                    done = asyncio.run(
+                        load.run(port, folder / "certs" / "ca.crt", "/validate", text, CONNECTIONS, seconds)
+                    )
+                    if number:  # the first round warms up
+                        rates.setdefault((what, kind), []).append(done.rate)
+                        if (what, kind) == ("128-device slice", "guard"):
+                            tails.append(done.percentile(0.99))
+    for (what, goal), text in zip((("pod", 0.6), ("128-device slice", 0.4)), texts.values(), strict=True):
+        judged, allowed = (statistics.median(rates[(what, kind)]) for kind in ("guard", "allow"))
+        row(f"{what} review, {len(text) / 1000:.1f} KB: reviews a second", f"{judged:,.0f} of {allowed:,.0f}")
+        row("  share of a handler that only decodes and allows", f"{judged / allowed:.2f}", f"goal {goal} or more")
+    row(f"128-device slice review, {CONNECTIONS} connections: p99", f"{statistics.median(tails) * 1000:.1f} ms")
+
+
+def decisions() -> None:
+    """What one decision about an allocation costs, by the size of the cluster."""
+    revision = policies.read([policies.shipped()])
+    costs: dict[int, list[float]] = {FEW: [], MANY: []}
+    snapshots = {nodes: build(fleet.cluster(nodes), Release(36)) for nodes in costs}
+    gc.collect()
+    gc.freeze()
+    books = {nodes: Book() for nodes in costs}
+    for _ in range(ROUNDS):
+        for nodes, snapshot in snapshots.items():
+            choose = random.Random(7)
+            chosen = [choose.randrange(nodes) for _ in range(DECISIONS)]
+            reviews = [fleet.allocation_review(20_000 + number, node) for number, node in enumerate(chosen)]
+            texts = [json.dumps(review, separators=(",", ":")).encode() for review in reviews]
+            book = books[nodes]
+            # A node's page is made when it is first asked for and kept until something of the node changes; what it
+            # costs to make one does not depend on the size of the cluster, and is not what is measured here.
+            for node in chosen:
+                book.account(snapshot, fleet.name(node))
+            begin = time.perf_counter()
+            for text in texts:
+                verdict = decide(decode(text), "validate", revision, snapshot, book, NOW)
+                respond(apply(verdict))
+            costs[nodes].append((time.perf_counter() - begin) / DECISIONS)
+    few, many = (statistics.median(costs[nodes]) for nodes in (FEW, MANY))
+    row(f"decision about an allocation, {FEW} nodes", f"{few * 1e6:,.0f} us")
+    row(f"decision about an allocation, {MANY:,} nodes", f"{many * 1e6:,.0f} us")
+    row("  more than with few nodes", f"{many / few:.2f} x", "goal 1.2 or less")
+
+
+def loading(folder: Path) -> None:
+    """Time and memory of reading a large cluster, in a process of its own."""
+    items = [obj for obj in fleet.cluster(NODES) if obj["kind"] in ("Node", "ResourceSlice")]
+    path = folder / "large.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    del items
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench", "--load", str(path)], check=True, capture_output=True, text=True
+    )
+    told = json.loads(done.stdout)
+    row(
+        f"--cluster of {told['nodes']:,} nodes, {told['slices']:,} slices, {path.stat().st_size / 1e6:.0f} MB: read in",
+        f"{told['seconds']:.1f} s",
+    )
+    row("  resident memory when read, and at most", f"{told['resident']:.0f} MB, {told['peak']:.0f} MB")
+
+
+def load_once(path: str) -> None:
+    begin = time.perf_counter()
+    cluster = Cluster([path])
+    seconds = time.perf_counter() - begin
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    told = {
+        "nodes": len(cluster.snapshot.nodes),
+        "slices": len(cluster.snapshot.slices),
+        "seconds": seconds,
+        "resident": pages * resource.getpagesize() / 1e6,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    }
+    print(json.dumps(told))  # noqa: T201
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--load"]:
+        load_once(sys.argv[2])
+        return
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    if len(cores) > 1:
+        os.sched_setaffinity(0, set(cores[1:]))
+    with tempfile.TemporaryDirectory(prefix="allocguard-bench-") as name:
+        folder = Path(name)
+        (folder / "cluster").mkdir()
+        with (folder / "cluster" / "fleet.json").open("w") as file:
+            json.dump({"apiVersion": "v1", "kind": "List", "items": list(fleet.cluster(100))}, file)
+        over_https(folder, cores[0])
+        loading(folder)
+    decisions()
+
+
+if __name__ == "__main__":
+    main()
