@@ -126,6 +126,10 @@ def _run_case(
     snapshot = snapshots.get(key)
     if snapshot is None:
         snapshot = snapshots[key] = build(case.objects, Release(case.release.minor, case.release.gates))
+    if case.params is not None:
+        compiled = revision.policies[0]
+        policy = replace(compiled.policy, params=case.params)
+        revision = Revision("", (replace(compiled, policy=policy),))
     evaluation = evaluate(revision, case.request, case.endpoint, snapshot, Book(), case.now)
     result = evaluation.policies[0] if evaluation.policies else None
     rules = tuple(dict.fromkeys(finding.rule for finding in result.findings)) if result is not None else ()

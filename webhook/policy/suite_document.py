@@ -22,7 +22,7 @@ DEFAULT_CLOCK = datetime(2026, 11, 29, 12, tzinfo=UTC)
 # Gives the bytes of a file that a test document names, by that document's file and the name; or raises OSError.
 ReadFile = Callable[[str, str], bytes]
 
-_SETTINGS = ("kubernetesVersion", "featureGates", "at", "cluster")
+_SETTINGS = ("kubernetesVersion", "featureGates", "at", "params", "cluster")
 _WRITE = ("endpoint", "operation", "object", "set", "oldObject", "oldSet", "subresource", "dryRun")
 _REVIEW = (*_WRITE, "user", "groups", "extra")
 _EXPECT = ("allowed", "matched", "findings", "noFindings", "warnings", "message")
@@ -44,7 +44,9 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One write and what is expected; ``objects`` are the cluster, later ones in place of earlier ones."""
+    """One write and what is expected; ``objects`` are the cluster, later ones in place of earlier ones, ``params``
+    stand in place of the policy's own (None: they do not).
+    """
 
     name: str
     line: int
@@ -52,6 +54,7 @@ class Case:
     request: Request
     release: Release
     now: datetime
+    params: Json | None
     objects: tuple[Json, ...]
     expect: Expectation
 
@@ -118,6 +121,7 @@ class _Builder:
             request=request,
             release=self._release(spec, fields, path),
             now=self._clock(spec, fields, path),
+            params=self._params(spec, fields, path),
             objects=(*self._cluster(spec, "spec"), *self._cluster(fields, path)),
             expect=self._expectation(fields, path),
         )
@@ -139,6 +143,13 @@ class _Builder:
             self.reader.problem(where, "needs gate names with true or false")
             return Release(minor)
         return Release(minor, mapping(gates))
+
+    def _params(self, spec: Json, fields: Json, path: str) -> Json | None:
+        params, where = self._setting(spec, fields, "params", path)
+        if params is None or isinstance(params, dict):
+            return params
+        self.reader.problem(where, "needs names and values")
+        return None
 
     def _clock(self, spec: Json, fields: Json, path: str) -> datetime:
         stamp, where = self._setting(spec, fields, "at", path)
