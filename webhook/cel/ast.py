@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from webhook.cel import types, wire
+from webhook.cel.errors import CelError
 from webhook.cel.values import Uint
 
 
@@ -172,7 +174,7 @@ class _Decoder:
                 kind, body = number, _bytes(value)
         position, node_type = self._position(identity), self._types.get(identity, types.DYN)
         if kind == 3:
-            return Const(position, node_type, _constant(body))
+            return Const(position, node_type, _constant(body, position))
         if kind == 4:
             name = self._names.get(identity) or _text(dict(wire.fields(body)).get(1, b""))
             return Ident(position, node_type, name, node_type.name == "type")
@@ -231,7 +233,7 @@ class _Decoder:
         return Entry(self._node(_bytes(parts[3])), self._node(_bytes(parts[4])), bool(parts.get(5)))
 
 
-def _constant(data: bytes) -> object:
+def _constant(data: bytes, position: tuple[int, int]) -> object:
     for number, value in wire.fields(data):
         if number == 2:
             return bool(value)
@@ -240,7 +242,10 @@ def _constant(data: bytes) -> object:
         if number == 4:
             return Uint(_int(value))
         if number == 5:
-            return wire.double(_int(value))
+            number = wire.double(_int(value))
+            if math.isinf(number):
+                raise CelError("has a number beyond a double", *position)
+            return number
         if number == 6:
             return _text(value)
         if number == 7:

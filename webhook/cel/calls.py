@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from webhook.cel import ast, operators
+from webhook.cel import ast, formatting, operators, regexes
 from webhook.cel.budget import Budget
 from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload
 from webhook.cel.library import Implementation
@@ -281,6 +281,18 @@ def _optional_select(compiler: Compiler, node: ast.Call) -> Run:
     return lambda frame: select_optional(container(frame), key(frame), position)
 
 
+# What the API server folds when it compiles, and therefore refuses there.
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"})
+_PATTERNS = frozenset({"matches", "find", "findAll"})
+
+
+def _check_pattern(pattern: object, node: ast.Call) -> None:
+    try:
+        regexes.compiled(str(pattern))
+    except EvaluationError as error:
+        raise CelError(error.message, *node.position) from None
+
+
 def _qualified(node: ast.Node) -> str:
     """`a.b` of a namespace in front of a function, or nothing when it is an ordinary receiver."""
     if isinstance(node, ast.Ident):
@@ -313,12 +325,21 @@ def _function(compiler: Compiler, node: ast.Call) -> Run:
             return constant
     if table is None:
         raise CelError(f"has the function `{name}`, which is not supported here", *node.position)
-    runs = tuple(compiler.node(operand) for operand in operands)
+    with compiler.mixing(name == "format"):
+        runs = tuple(compiler.node(operand) for operand in operands)
+    if name == "format" and runs[0] in compiler.known and isinstance(operands[1], ast.MakeList):
+        problem = formatting.check(str(compiler.known[runs[0]]), [element.type for element in operands[1].elements])
+        if problem:
+            raise CelError(problem, *node.position)
     if runs and all(run in compiler.known for run in runs):
         try:
             return compiler.always(apply(table, name, [compiler.known[run] for run in runs], Budget()))
-        except EvaluationError:
-            pass  # it fails where and when it is evaluated
+        except EvaluationError as error:
+            if name in _CONVERSIONS and node.target is None:
+                raise CelError(error.message, *node.position) from None
+            # Others fail where and when they are evaluated, as in the API server.
+    if name in _PATTERNS and runs[1] in compiler.known:
+        _check_pattern(compiler.known[runs[1]], node)
     return _dispatch(table, runs, name, node.position)
 
 

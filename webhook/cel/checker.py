@@ -44,8 +44,9 @@ class Checker:
             descriptor_pool=_pool(self._structs.values()),
             config=cel.NewEnvConfigFromYaml(_configuration()),
             extensions=[_functions([*library.overloads, *_mixed_orderings()])],
-            variables={name: _described(kind) for name, kind in variables.items()},
+            variables={name: _described(kind) for name, kind in {**variables, **field_variables(variables)}.items()},
         )
+        self._env.compile("true")  # declarations that contradict each other are noticed only here
 
     def check(self, text: str) -> ast.Node:
         """The checked tree; raises CelError with the first problem, all others in its `others`."""
@@ -91,6 +92,20 @@ class Checker:
             return _too_deep(line, column)
         problem = re.sub(r"expecting \{.{60,}\}", "expecting an operand", problem).replace(f"{STRUCT_PACKAGE}.", "")
         return CelError(problem[0].lower() + problem[1:].rstrip("."), line, column)
+
+
+def field_variables(variables: Mapping[str, types.Type]) -> dict[str, types.Type]:
+    """`device.capacity` as a variable of its own, for fields of a variable whose type a message cannot say.
+
+    CEL reads a dotted name as the longest variable it knows, so the checker sees the exact type.
+    """
+    return {
+        f"{variable}.{name}": field.type
+        for variable, kind in variables.items()
+        if isinstance(kind, types.StructType)
+        for name, field in kind.fields.items()
+        if any(parameter.parameters for parameter in field.type.parameters)
+    }
 
 
 def _too_deep(line: int, column: int) -> CelError:

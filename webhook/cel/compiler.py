@@ -7,7 +7,8 @@ chains of fields, the form of a macro.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from webhook.cel import ast, operators, types
@@ -16,7 +17,7 @@ from webhook.cel.comprehensions import compile_comprehension
 from webhook.cel.errors import CelError, EvaluationError, no_overload
 from webhook.cel.library import Implementation, Library
 from webhook.cel.selection import select_slowly
-from webhook.cel.values import Lazy, Optional, TypeValue
+from webhook.cel.values import Lazy, Optional, TypeValue, type_name
 
 Frame = list[Any]
 Run = Callable[[Frame], Any]
@@ -25,15 +26,19 @@ Run = Callable[[Frame], Any]
 class Compiler:
     """Compiles one expression. `slots` are the root names met, by the slot that must hold their value."""
 
-    def __init__(self, library: Library, structs: Mapping[str, types.StructType]) -> None:
+    def __init__(
+        self, library: Library, variables: Mapping[str, types.Type], structs: Mapping[str, types.StructType]
+    ) -> None:
         self.slots: dict[str, int] = {}
         self.known: dict[Run, Any] = {}  # closures that always give the same value
         self.size = 1
         self._functions = library.functions
         self._constants = library.constants
+        self._variables = variables
         self._structs = structs
-        self._scope: dict[str, int] = {}
+        self._scope: dict[str, Run] = {}
         self._steps = 0
+        self._mixing = False
 
     def compile(self, root: ast.Node) -> tuple[Run, int]:
         """The closure, and what one evaluation costs before sizes and macros count: one unit a step."""
@@ -47,7 +52,7 @@ class Compiler:
         self.size += 1
         return self.size - 1
 
-    def within(self, names: Mapping[str, int], node: ast.Node) -> tuple[Run, int]:
+    def within(self, names: Mapping[str, Run], node: ast.Node) -> tuple[Run, int]:
         """The closure of a part that sees further names, and its cost, which is left out of the whole's."""
         outer_scope, outer_steps = self._scope, self._steps
         self._scope, self._steps = {**outer_scope, **names}, 0
@@ -59,6 +64,23 @@ class Compiler:
     def count(self, steps: int) -> None:
         """Adds to the cost of the part that is being compiled."""
         self._steps += steps
+
+    @contextmanager
+    def mixing(self, allowed: bool) -> Iterator[None]:
+        """Within it, list and map literals may mix types: the arguments of `format` do."""
+        outer, self._mixing = self._mixing, self._mixing or allowed
+        yield
+        self._mixing = outer
+
+    def _same_types(self, nodes: Iterable[tuple[ast.Node, bool]]) -> None:
+        """Kubernetes wants all elements of a literal to have one type (k8s.io/apiserver's environment since 1.29)."""
+        first: types.Type | None = None
+        for node, optional in nodes:
+            kind = node.type.parameters[0] if optional and node.type.parameters else node.type
+            if first is not None and kind != first and not self._mixing:
+                hint = "wrap each in dyn()"
+                raise CelError(f"has {kind} among elements of type {first}", *node.position, hint)
+            first = first or kind
 
     def node(self, node: ast.Node) -> Run:
         """The closure of one part."""
@@ -84,10 +106,12 @@ class Compiler:
 
     def _ident(self, node: ast.Ident) -> Run:
         if node.name in self._scope:
-            slot = self._scope[node.name]
-            return lambda frame: frame[slot]
+            return self._scope[node.name]
         if node.is_type:
             return self.always(TypeValue(node.name))
+        variable, dot, field = node.name.partition(".")
+        if dot:  # see checker.field_variables
+            return self._select(ast.Select(node.position, node.type, self._owner(node, variable), field, False))
         slot = self._root(node.name)
 
         def root(frame: Frame) -> Any:
@@ -97,6 +121,9 @@ class Compiler:
             return value
 
         return root
+
+    def _owner(self, node: ast.Ident, variable: str) -> ast.Ident:
+        return ast.Ident(node.position, self._variables[variable], variable, False)
 
     def _root(self, name: str) -> int:
         if name not in self.slots:
@@ -134,13 +161,16 @@ class Compiler:
             value = operand(frame)
             if isinstance(value, dict):
                 return field in value
+            if isinstance(value, list | tuple):
+                raise EvaluationError(f"no such field: {field} of list", *position)
             if isinstance(value, Optional):
                 return not value.empty and isinstance(value.value, dict) and field in value.value
-            raise EvaluationError(f"no such field: {field}", *position)
+            return False
 
         return has
 
     def _list(self, node: ast.MakeList) -> Run:
+        self._same_types((element, number in node.optional) for number, element in enumerate(node.elements))
         elements = tuple(self.node(element) for element in node.elements)
         if node.optional:
             optional = node.optional
@@ -163,6 +193,8 @@ class Compiler:
         return lambda frame: [element(frame) for element in elements]
 
     def _map(self, node: ast.MakeMap) -> Run:
+        self._same_types((entry.key, False) for entry in node.entries)
+        self._same_types((entry.value, entry.optional) for entry in node.entries)
         entries = tuple((self.node(e.key), self.node(e.value), e.optional, e.key.position) for e in node.entries)
 
         def make(frame: Frame) -> dict[Any, Any]:
@@ -176,9 +208,10 @@ class Compiler:
                         continue
                     value = value.value
                 if type(key) not in _KEYS:
-                    raise EvaluationError("unsupported key type", *position)
-                if key in made:
-                    raise EvaluationError(f"duplicate key: {key}", *position)
+                    raise EvaluationError(f"has a key of type {type_name(key)}, needs a simple one", *position)
+                # true and 1 are one key to Python.
+                if key in made and any(old == key and type(old) is not type(key) for old in made):
+                    raise EvaluationError(f"has the key {key} twice, needs keys that differ", *position)
                 made[key] = value
             return made
 
@@ -198,7 +231,7 @@ class Compiler:
 
     def struct(self, kind: types.Type) -> types.StructType | None:
         """The struct that a type of the checker's is, or None."""
-        return self._structs.get(kind.name)
+        return kind if isinstance(kind, types.StructType) else self._structs.get(kind.name)
 
     def constant(self, name: str) -> Run | None:
         """What the global call `name()` gives, or None when there is no such function."""
@@ -209,7 +242,7 @@ class Compiler:
         return self._functions.get((name, member, count))
 
 
-_KEYS = frozenset({str, int, bool}) | operators.NUMBERS - {float}
+_KEYS = operators.NUMBERS | {str, bool, type(None)}
 
 
 def _struct_field(operand: Run, attribute: str, node: ast.Select) -> Run:

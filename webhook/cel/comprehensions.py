@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from webhook.cel.compiler import Compiler, Frame, Run
 
 Rounds = list[Any]
+_UNREAD = object()
 
 
 def compile_comprehension(compiler: Compiler, node: ast.Comprehension) -> Run:
@@ -39,15 +40,26 @@ def _is_accumulator(node: ast.Node, of: ast.Comprehension) -> bool:
 
 
 def _bind(compiler: Compiler, node: ast.Comprehension) -> Run:
+    """`cel.bind`: the value is computed when the body first reads it, so that its error may never happen."""
     value, slot = compiler.node(node.start), compiler.slot()
-    body, steps = compiler.within({node.accumulator: slot}, node.result)
+
+    def bound(frame: Frame) -> Any:
+        if frame[slot] is _UNREAD:
+            frame[slot] = value(frame)
+        return frame[slot]
+
+    body, steps = compiler.within({node.accumulator: bound}, node.result)
     compiler.count(steps)
 
     def bind(frame: Frame) -> Any:
-        frame[slot] = value(frame)
+        frame[slot] = _UNREAD
         return body(frame)
 
     return bind
+
+
+def _reader(slot: int) -> Run:
+    return lambda frame: frame[slot]
 
 
 class _Loop:
@@ -58,9 +70,9 @@ class _Loop:
         self.range = compiler.node(node.range)
         self.first = compiler.slot()
         self.second = compiler.slot() if node.variable2 else 0
-        names = {node.variable: self.first}
+        names = {node.variable: _reader(self.first)}
         if node.variable2:
-            names[node.variable2] = self.second
+            names[node.variable2] = _reader(self.second)
         compiled = [compiler.within(names, part) for part in parts]
         self.parts = [run for run, _ in compiled]
         self.cost = 1 + sum(steps for _, steps in compiled)

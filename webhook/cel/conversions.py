@@ -6,14 +6,14 @@ import math
 import re
 from typing import Any
 
-from webhook.cel import operators
+from webhook.cel import operators, types
 from webhook.cel.budget import Budget
-from webhook.cel.errors import EvaluationError
+from webhook.cel.errors import EvaluationError, no_overload
 from webhook.cel.formatting import shortest
 from webhook.cel.library import Library
 from webhook.cel.network import CIDR, IP
 from webhook.cel.times import SECOND, Duration, Timestamp
-from webhook.cel.values import NONE, Optional, TypeValue, Uint, type_name
+from webhook.cel.values import INT_MAX, INT_MIN, NONE, Optional, TypeValue, Uint, type_name
 
 LIBRARY = Library()
 
@@ -124,30 +124,19 @@ def _string_of_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-@LIBRARY.function("string", (int, Uint))
+@LIBRARY.function("string", int)
 def _string_of_int(value: int) -> str:
+    return str(value) if INT_MIN <= value <= INT_MAX else shortest(float(value))
+
+
+@LIBRARY.function("string", Uint)
+def _string_of_uint(value: int) -> str:
     return str(int(value))
 
 
 @LIBRARY.function("string", float)
 def _string_of_double(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    size = abs(value)
-    if size and (size < 1e-4 or size >= 1e21):
-        return _exponent_form(value)
     return shortest(value)
-
-
-def _exponent_form(value: float) -> str:
-    mantissa, _, exponent = f"{value!r}".partition("e")
-    if not exponent:
-        digits = f"{value:.17e}"
-        mantissa, _, exponent = digits.partition("e")
-        mantissa = repr(float(mantissa))
-    return f"{mantissa.removesuffix('.0')}e{int(exponent):+03d}"
 
 
 @LIBRARY.function("string", bytes)
@@ -208,11 +197,6 @@ def _duration(value: str) -> Duration:
     return Duration.parse(value)
 
 
-@LIBRARY.function("duration", int)
-def _duration_of_int(value: int) -> Duration:
-    return Duration.of(value)
-
-
 @LIBRARY.function("duration", Duration)
 def _duration_of_duration(value: Duration) -> Duration:
     return value
@@ -235,6 +219,30 @@ def _optional_of_non_zero(value: object) -> Optional:
     )
     zero = zero or (isinstance(value, Duration) and not value.nanoseconds)
     return NONE if zero else Optional(value)
+
+
+LIBRARY.declare("optional.unwrap", types.list_of(types.A), types.list_of(types.optional_of(types.A)))
+LIBRARY.declare("unwrapOpt", types.list_of(types.A), types.list_of(types.optional_of(types.A)), member=True)
+
+
+@LIBRARY.function("optional.unwrap", list, charges=True)
+@LIBRARY.member("unwrapOpt", list, charges=True)
+def _unwrap(budget: Budget, values: list[object]) -> list[object]:
+    budget.spend(len(values))
+    for value in values:
+        if not isinstance(value, Optional):
+            raise no_overload("optional.unwrap", value)
+    return [value.value for value in values if isinstance(value, Optional) and not value.empty]
+
+
+@LIBRARY.member("first", list)
+def _first(values: list[object]) -> Optional:
+    return Optional(values[0]) if values else NONE
+
+
+@LIBRARY.member("last", list)
+def _last(values: list[object]) -> Optional:
+    return Optional(values[-1]) if values else NONE
 
 
 @LIBRARY.member("hasValue", Optional)

@@ -99,7 +99,7 @@ def compile(source: str, env: Environment, expected: types.Type | None = None) -
         kind = _named(tree.type, env.structs)
         if expected is not None and not assignable(expected, kind):
             raise CelError(f"has type {kind}, needs {expected}")
-        compiler = Compiler(LIBRARY, env.structs)
+        compiler = Compiler(LIBRARY, env.variables, env.structs)
         run, cost = compiler.compile(tree)
     except RecursionError:
         raise CelError("has too many levels of nesting", hint="split it with variables") from None

@@ -22,7 +22,7 @@ Check = Callable[[str], list[str]]
 _DNS1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
 _DATETIME = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 
 
@@ -50,8 +50,8 @@ def _named(reason: Callable[[str], str | None], needs: str, prefix: bool = False
     """A check of a name. A prefix may end with a dash, as the name that is made of it does not."""
 
     def check(text: str) -> list[str]:
-        if prefix and text.endswith("-"):
-            text = text[:-1] + "a"
+        if prefix and len(text) > 1 and text.endswith("-"):
+            text = text[:-2] + "a"
         found = reason(text)
         return [f"{found}, needs {needs}"] if found else []
 

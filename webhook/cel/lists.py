@@ -10,9 +10,11 @@ from webhook.cel.budget import Budget
 from webhook.cel.errors import EvaluationError, no_overload
 from webhook.cel.library import Library
 from webhook.cel.times import Duration
-from webhook.cel.values import NONE, Optional, Uint
+from webhook.cel.values import Uint
 
 LIBRARY = Library()
+
+MAX_INCLUDES = 64  # resource.k8s.io ResourceSliceMaxAttributeValuesPerDevice
 
 _COMPARABLE = (
     types.INT, types.UINT, types.DOUBLE, types.BOOL, types.DURATION, types.TIMESTAMP, types.STRING, types.BYTES,
@@ -171,13 +173,21 @@ def _sorted(budget: Budget, values: list[Any], keys: list[Any]) -> list[Any]:
     return [values[number] for number in sorted(range(len(values)), key=keys.__getitem__)]
 
 
-@LIBRARY.member("first", list)
-def _first(values: list[Any]) -> Any:
-    return Optional(values[0]) if values else NONE
-
-
-def _within(budget: Budget, values: list[Any], wanted: Any) -> bool:
+def _within(budget: Budget, values: Any, wanted: Any) -> bool:
     return operators.contains(values, wanted, budget)
+
+
+LIBRARY.declare("includes", types.BOOL, types.DYN, types.DYN, member=True)
+
+
+@LIBRARY.member("includes", object, object, charges=True)
+def _includes(budget: Budget, value: Any, wanted: Any) -> bool:
+    """DRA's function for attributes that are one value or a list of at most 64."""
+    if not isinstance(value, list | tuple):
+        return operators.equal(value, wanted, budget)
+    if len(value) > MAX_INCLUDES:
+        raise EvaluationError(f"includes() of {len(value)} values, needs at most {MAX_INCLUDES}")
+    return _within(budget, value, wanted)
 
 
 @LIBRARY.function("sets.contains", list, list, charges=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from webhook.cel.budget import Budget
 from webhook.cel.errors import EvaluationError, no_overload
@@ -73,7 +75,7 @@ def has_key(mapping: dict[object, object], key: object) -> bool:
     kind = type(key)
     if kind is str:
         return key in mapping
-    if kind is bool or kind in NUMBERS:
+    if key is None or kind is bool or kind in NUMBERS:
         return key in mapping and any(k == key and (type(k) is bool) == (kind is bool) for k in mapping)
     raise no_overload("in", key, mapping)
 
@@ -87,7 +89,7 @@ def index(container: object, key: object) -> object:
                 return container[key]
             except KeyError:
                 raise EvaluationError(f"no such key: {key}") from None
-        if kind is bool or kind in NUMBERS:
+        if key is None or kind is bool or kind in NUMBERS:
             if has_key(container, key):
                 return container[key]
             raise EvaluationError(f"no such key: {key}")
@@ -135,6 +137,20 @@ def whole(result: int, kind: type) -> int:
     raise EvaluationError("integer overflow")
 
 
+def _with_doubles(operation: Callable[[Any, Any], object], name: str, left: object, right: object) -> object:
+    """Numbers of JSON beyond 64 bits are doubles, as the API server reads them."""
+    wide = [value for value in (left, right) if type(value) is int and not INT_MIN <= value <= INT_MAX]
+    if not wide:
+        raise no_overload(name, left, right)
+    return operation(*(float(value) if value in wide else value for value in (left, right)))  # type: ignore[arg-type]
+
+
+def _add_doubles(left: Any, right: Any) -> object:
+    if type(left) is float and type(right) is float:
+        return left + right
+    raise no_overload("+", left, right)
+
+
 def add(left: object, right: object, budget: Budget) -> object:
     """`left + right`."""
     kind, other = type(left), type(right)
@@ -155,7 +171,7 @@ def add(left: object, right: object, budget: Budget) -> object:
         return Timestamp.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
     if kind is Duration and other is Duration:
         return Duration.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
-    raise no_overload("+", left, right)
+    return _with_doubles(_add_doubles, "+", left, right)
 
 
 def subtract(left: object, right: object) -> object:
@@ -170,7 +186,7 @@ def subtract(left: object, right: object) -> object:
             return Duration.of(left.nanoseconds - right.nanoseconds)  # type: ignore[attr-defined]
     if kind is Timestamp and other is Duration:
         return Timestamp.of(left.nanoseconds - right.nanoseconds)  # type: ignore[attr-defined]
-    raise no_overload("-", left, right)
+    return _with_doubles(subtract, "-", left, right)
 
 
 def multiply(left: object, right: object) -> object:
@@ -181,7 +197,7 @@ def multiply(left: object, right: object) -> object:
             return whole(int(left) * int(right), kind)  # type: ignore[call-overload]
         if kind is float:
             return left * right  # type: ignore[operator]
-    raise no_overload("*", left, right)
+    return _with_doubles(multiply, "*", left, right)
 
 
 def divide(left: object, right: object) -> object:
@@ -195,7 +211,7 @@ def divide(left: object, right: object) -> object:
             return whole(quotient if (left < 0) == (right < 0) else -quotient, kind)  # type: ignore[operator]
         if kind is float:
             return _divide_doubles(float(left), float(right))  # type: ignore[arg-type]
-    raise no_overload("/", left, right)
+    return _with_doubles(divide, "/", left, right)
 
 
 def _divide_doubles(left: float, right: float) -> float:
@@ -212,6 +228,8 @@ def remainder(left: object, right: object) -> object:
     if kind is type(right) and (kind is int or kind is Uint):
         if right == 0:
             raise EvaluationError("modulus by zero")
+        if left == INT_MIN and right == -1:
+            raise EvaluationError("integer overflow")
         rest = abs(int(left)) % abs(int(right))  # type: ignore[call-overload]
         return whole(-rest if left < 0 else rest, kind)  # type: ignore[operator]
     raise no_overload("%", left, right)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.cel import operators
-from webhook.cel.errors import EvaluationError, no_overload
-from webhook.cel.values import NONE, Optional, type_name
+from webhook.cel.errors import EvaluationError
+from webhook.cel.values import NONE, DefaultMap, Optional, type_name
 
 
 def select_slowly(value: Any, field: str, position: tuple[int, int]) -> Any:
@@ -26,11 +26,11 @@ def select_optional(value: Any, field: Any, position: tuple[int, int]) -> Option
         value = value.value
     try:
         if isinstance(value, dict):
-            found = operators.has_key(value, field)
-        else:
+            found = operators.has_key(value, field) or isinstance(value, DefaultMap)
+        elif isinstance(value, list | tuple):
             found = 0 <= operators.list_position(value, field) < len(value)
+        else:
+            return NONE  # nothing is in a string, a number or null
         return Optional(operators.index(value, field)) if found else NONE
-    except TypeError:
-        raise no_overload("?.", value, field).at(position) from None
     except EvaluationError as error:
         raise error.at(position) from None

@@ -12,7 +12,7 @@ MAX_NESTING = 30  # brackets within brackets; the parser's own limit is 32 level
 # A string literal (triple, raw, bytes), a comment, or one bracket, in this order: brackets in text do not count.
 _TOKEN = re.compile(
     r"""(?P<skip>[rR]?[bB]?[rR]?(?:\"{3}.*?\"{3}|'{3}.*?'{3})|[bB]?[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
-    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|//[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])""",
+    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|//[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<tick>`)""",
     re.DOTALL,
 )
 
@@ -45,4 +45,7 @@ def check(source: object) -> str:
                 )
         elif match["close"]:
             depth -= 1
+        elif match["tick"]:
+            line, column = place(source, match.start())
+            raise CelError("has a backtick, which Kubernetes does not take", line, column, 'write ["the-name"]')
     return source

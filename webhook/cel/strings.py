@@ -46,7 +46,9 @@ def _index_of(budget: Budget, text: str, part: str) -> int:
 
 @LIBRARY.member("indexOf", str, str, int, charges=True)
 def _index_of_from(budget: Budget, text: str, part: str, start: int) -> int:
-    if not 0 <= start <= len(text):
+    if not part:
+        return start
+    if start < 0:
         raise EvaluationError(f"index out of range: {start}")
     budget.spend(len(text) // 10)
     return text.find(part, start)
@@ -61,10 +63,13 @@ def _last_index_of(budget: Budget, text: str, part: str) -> int:
 @LIBRARY.member("lastIndexOf", str, str, int, charges=True)
 def _last_index_of_to(budget: Budget, text: str, part: str, last: int) -> int:
     """The last place at or before `last` where `part` begins."""
-    if not 0 <= last <= len(text):
+    if not part:
+        return last
+    if last < 0:
         raise EvaluationError(f"index out of range: {last}")
     budget.spend(len(text) // 10)
-    return text.rfind(part, 0, last + len(part))
+    # Behind the end nothing is found at all; Kubernetes has it so.
+    return text.rfind(part, 0, last + len(part)) if last < len(text) else -1
 
 
 @LIBRARY.member("join", list, charges=True)
@@ -154,4 +159,9 @@ def _reverse(text: str) -> str:
 @LIBRARY.function("strings.quote", str, charges=True)
 def _quote(budget: Budget, text: str) -> str:
     budget.spend(len(text) // 10)
+    return quoted(text)
+
+
+def quoted(text: str) -> str:
+    """A string between quotes, as it could stand in an expression."""
     return '"' + text.translate(_ESCAPES) + '"'

@@ -179,9 +179,8 @@ def _add_getters() -> None:
     for name, unit in _PARTS.items():
 
         def of_span(span: Duration, unit: int = unit) -> int:
-            # Milliseconds are those within the second, all others the whole span in that unit.
-            nanoseconds = abs(span.nanoseconds) % SECOND if unit == 1_000_000 else abs(span.nanoseconds)
-            return nanoseconds // unit if span.nanoseconds >= 0 else -(nanoseconds // unit)
+            whole = abs(span.nanoseconds) // unit
+            return whole if span.nanoseconds >= 0 else -whole
 
         LIBRARY.member(name, Duration)(of_span)
 

@@ -39,35 +39,37 @@ class URL:
 
 
 def parse(text: str) -> URL | None:
-    """The parts of an absolute address, or None when Go's url.ParseRequestURI would refuse it."""
+    """The parts of an absolute address, or None when Go's url.ParseRequestURI would refuse it.
+
+    That function knows no fragments: it judges `#...` as part of what is before it.
+    """
     if not text or _CONTROL.search(text):
         return None
     scheme, rest = "", text
     before, colon, after = text.partition(":")
     if colon and _SCHEME.fullmatch(before):
         scheme, rest = before.lower(), after
-    elif text.startswith(":"):
+    elif colon and "/" not in before:
         return None
-    whole = rest
-    rest, _, fragment = rest.partition("#")
-    rest, _, query = rest.partition("?")
     if not rest.startswith("/"):
         # `mailto:a@b` is taken; without a scheme only a path may be.
-        return URL(text, scheme, "", "", query) if scheme else None
-    host, path = "", rest
-    if rest.startswith("//") and (scheme or not rest.startswith("///")):
-        if not scheme:
-            return URL(text, "", "", rest, query) if not _BAD_ESCAPE.search(whole) else None
-        host, slash, path = rest[2:].partition("/")
-        path = slash + path
-        user, at, host = host.rpartition("@")
-        if at and not _USER.fullmatch(user):
-            return None
-        if not _host_is_good(host):
-            return None
-    if _BAD_ESCAPE.search(path) or _BAD_ESCAPE.search(fragment):
+        return URL(text, scheme, "", "", rest.partition("#")[0].partition("?")[2]) if scheme else None
+    host, path = _authority(scheme, rest.partition("?")[0])
+    user, at, host = host.rpartition("@")
+    if (at and not _USER.fullmatch(user)) or not _host_is_good(host) or _BAD_ESCAPE.search(path):
         return None
-    return URL(text, scheme, _unescaped_host(host), path, query)
+    rest, _, fragment = rest.partition("#")
+    rest, _, query = rest.partition("?")
+    if _BAD_ESCAPE.search(fragment):
+        return None
+    return URL(text, scheme, _unescaped_host(host), _authority(scheme, rest)[1], query)
+
+
+def _authority(scheme: str, rest: str) -> tuple[str, str]:
+    if not scheme or not rest.startswith("//"):
+        return "", rest
+    host, slash, path = rest[2:].partition("/")
+    return host, slash + path
 
 
 def _host_is_good(host: str) -> bool:

@@ -131,4 +131,6 @@ _NAMES: dict[type, str] = {
 def type_name(value: object) -> str:
     """CEL's name for the type of a value: opaque values carry it as `cel_type`, structs are called by their class."""
     kind = type(value)
+    if kind is int and not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]  # an int
+        return "double"  # what the API server reads such a number as
     return _NAMES.get(kind) or str(getattr(kind, "cel_type", kind.__name__))
