@@ -35,7 +35,8 @@ def entry_problems(obj: Json, release: Release) -> list[Finding]:
             if name and name in seen:
                 found.append(cause("entry-duplicate", path, DUPLICATE, f"claim {name} again", "one entry for a claim"))
             seen.add(name)
-            found += _entry_137(row, path)
+            # Without a claim name the server looks no further than at what its schema asks for.
+            found += [f for f in _entry_137(row, path) if name or f.error_type in (REQUIRED, DUPLICATE)]
     return found
 
 
@@ -77,7 +78,7 @@ def _entry_137(row: Json, path: str) -> list[Finding]:
             name = text(item.get("name"))
             if not name:
                 found.append(cause("entry-incomplete", f"{where}.name", REQUIRED, "no name", "a resource"))
-            elif name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+            if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
                 found.append(_bad_name(f"{where}.name", name, "cpu, memory or hugepages-SIZE"))
             if name and name in names:
                 found.append(cause("entry-duplicate", where, DUPLICATE, f"{name} again", "every resource once"))

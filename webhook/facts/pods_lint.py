@@ -103,12 +103,16 @@ def _ended(obj: Json, pod: Pod, snapshot: Snapshot) -> list[Finding]:
 
 def _sources(obj: Json, pod: Pod, snapshot: Snapshot) -> Iterator[Finding]:
     for index, row in objects(mapping(obj.get("spec")).get("resourceClaims")):
-        name, template = text(row.get("resourceClaimName")), text(row.get("resourceClaimTemplateName"))
+        name, template = row.get("resourceClaimName"), row.get("resourceClaimTemplateName")
         path = f"{_CLAIMS}[{index}]"
-        if bool(name) == bool(template):
-            has = f"claim {text(row.get('name'))} with " + ("two sources" if name else "no source")
+        if isinstance(name, str) == isinstance(template, str):
+            has = f"claim {text(row.get('name'))} with " + ("no source" if name is None else "two sources")
             needs = "exactly one of resourceClaimName, resourceClaimTemplateName"
             yield cause("claim-source-missing", path, "FieldValueInvalid", has, needs)
+        elif not (name or template):
+            member = "resourceClaimName" if template is None else "resourceClaimTemplateName"
+            needs = "the name of a claim or template"
+            yield cause("claim-source-missing", f"{path}.{member}", "FieldValueInvalid", "an empty name", needs)
         elif template and (pod.namespace, template) not in snapshot.templates and not _made(row, pod):
             has = f"template {template}, which is not in namespace {pod.namespace}"
             fix = "the pod waits until the template is there"
