@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from tests.facts.builders import (
-    DRIVER,
     NOW,
     as_claim,
     claim,
@@ -225,4 +224,3 @@ def test_the_samples():
     assert rules(allocation_rollout_problems(as_claim(bad["not-canary"]), snapshot, NOW)) == ["node-not-canary"]
     for obj in samples("15"):
         assert allocation_rollout_problems(as_claim(obj), snapshot, NOW) == []
-    assert DRIVER not in snapshot.rollouts
