@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,18 +142,17 @@ def answer(case: Case) -> Any:
             case.expression, environment(case.device is not None), cel.BOOL if case.device is not None else None
         )
     except cel.CelError as error:
-        assert error.line >= 1
-        assert error.column >= 1
-        assert "\n" not in error.message
-        return "compile"
+        return "compile" if placed(error) else error
     names = case.names if case.names is not None else {"device": device(case.device or {})}
     try:
         return {"value": encode(program.evaluate(names, cel.Budget()))}
     except cel.EvaluationError as error:
-        assert error.line >= 1
-        assert error.column >= 1
-        assert "\n" not in error.message
-        return "evaluate"
+        return "evaluate" if placed(error) else error
+
+
+def placed(error: cel.CelError | cel.EvaluationError) -> bool:
+    """Whether an error says where it is, in one line."""
+    return error.line >= 1 and error.column >= 1 and "\n" not in error.message
 
 
 @pytest.mark.parametrize("file", sorted({case.file for case in CASES}))
@@ -169,5 +167,5 @@ def test_every_expression_gives_what_the_api_server_gives(file: str) -> None:
             if got != difference["gives"]:
                 wrong.append(f"{case.expression}: listed as {difference['gives']}, gives {got}")
         elif got != case.expected:
-            wrong.append(f"{case.expression}: needs {json.dumps(case.expected)}, gives {json.dumps(got)}")
+            wrong.append(f"{case.expression}: needs {case.expected}, gives {got}")
     assert not wrong, "\n".join(wrong)

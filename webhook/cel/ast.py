@@ -242,10 +242,10 @@ def _constant(data: bytes, position: tuple[int, int]) -> object:
         if number == 4:
             return Uint(_int(value))
         if number == 5:
-            number = wire.double(_int(value))
-            if math.isinf(number):
+            double = wire.double(_int(value))
+            if math.isinf(double):
                 raise CelError("has a number beyond a double", *position)
-            return number
+            return double
         if number == 6:
             return _text(value)
         if number == 7:

@@ -13,7 +13,7 @@ from webhook.cel.formatting import shortest
 from webhook.cel.library import Library
 from webhook.cel.network import CIDR, IP
 from webhook.cel.times import SECOND, Duration, Timestamp
-from webhook.cel.values import INT_MAX, INT_MIN, NONE, Optional, TypeValue, Uint, type_name
+from webhook.cel.values import INT_MAX, INT_MIN, NONE, Optional, TypeValue, Uint, to_double, type_name
 
 LIBRARY = Library()
 
@@ -101,7 +101,7 @@ def _uint_of_string(value: str) -> int:
 
 @LIBRARY.function("double", (int, Uint, float))
 def _double(value: float) -> float:
-    return float(value)
+    return to_double(value)
 
 
 @LIBRARY.function("double", str)
@@ -126,7 +126,7 @@ def _string_of_bool(value: bool) -> str:
 
 @LIBRARY.function("string", int)
 def _string_of_int(value: int) -> str:
-    return str(value) if INT_MIN <= value <= INT_MAX else shortest(float(value))
+    return str(value) if INT_MIN <= value <= INT_MAX else shortest(to_double(value))
 
 
 @LIBRARY.function("string", Uint)

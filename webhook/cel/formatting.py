@@ -12,7 +12,7 @@ from webhook.cel.errors import EvaluationError
 from webhook.cel.library import Library
 from webhook.cel.strings import quoted
 from webhook.cel.times import Duration, Timestamp
-from webhook.cel.values import TypeValue, Uint, type_name
+from webhook.cel.values import INT_MAX, INT_MIN, TypeValue, Uint, to_double, type_name
 
 LIBRARY = Library()
 
@@ -22,8 +22,10 @@ MAX_DEPTH = 64
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _INTEGERS = (int, Uint)
 _TAKES = {
-    "s": (types.STRING, types.BOOL, types.BYTES, types.INT, types.UINT, types.DOUBLE, types.NULL, types.TYPE)
-    + (types.DURATION, types.TIMESTAMP, types.Type("list"), types.Type("map")),
+    "s": (
+        *(types.STRING, types.BOOL, types.BYTES, types.INT, types.UINT, types.DOUBLE, types.NULL, types.TYPE),
+        *(types.DURATION, types.TIMESTAMP, types.Type("list"), types.Type("map")),
+    ),
     "d": (types.INT, types.UINT),
     "f": (types.DOUBLE,),
     "e": (types.DOUBLE,),
@@ -96,12 +98,13 @@ def _format(budget: Budget, text: str, arguments: list[object]) -> str:
 
 
 def _clause(budget: Budget, verb: str, precision: int | None, value: object) -> str:
+    value = _narrow(value)
     kind = type(value)
     digits = 6 if precision is None else precision
     if verb == "s":
         return "".join(_text(budget, value, 0))
     if isinstance(value, float) and verb in "fe":
-        # Kubernetes groups thousands; its form of %e (1.2×10⁰⁴, always six digits) is nobody's wish.
+        # Kubernetes groups thousands; its form of %e (powers in superscript, always six digits) is nobody's wish.
         return _special(value) or (f"{value:,.{digits}f}" if verb == "f" else f"{value:.{digits}e}")
     if kind in _INTEGERS and verb in "dbxXo":
         return f"{value:{verb}}"
@@ -111,6 +114,11 @@ def _clause(budget: Budget, verb: str, precision: int | None, value: object) -> 
         raw = (value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value).hex()
         return raw if verb == "x" else raw.upper()
     raise EvaluationError(f"has {type_name(value)} for %{verb}, needs {_list(verb)}")
+
+
+def _narrow(value: object) -> object:
+    """An integer of JSON beyond 64 bits is a double."""
+    return to_double(value) if type(value) is int and not INT_MIN <= value <= INT_MAX else value
 
 
 def _special(number: float) -> str:
@@ -126,6 +134,7 @@ def _text(budget: Budget, value: object, depth: int) -> Iterator[str]:
     if depth > MAX_DEPTH:
         raise EvaluationError(f"has values nested deeper than {MAX_DEPTH}, needs fewer to format them")
     budget.spend(1)
+    value = _narrow(value)
     if isinstance(value, str):
         yield quoted(value) if depth else value
     elif value is None:

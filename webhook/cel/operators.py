@@ -9,7 +9,7 @@ from typing import Any
 from webhook.cel.budget import Budget
 from webhook.cel.errors import EvaluationError, no_overload
 from webhook.cel.times import Duration, Timestamp
-from webhook.cel.values import INT_MAX, INT_MIN, UINT_MAX, Optional, Uint
+from webhook.cel.values import INT_MAX, INT_MIN, UINT_MAX, Optional, Uint, to_double
 
 NUMBERS = frozenset({int, float, Uint})
 _LISTS = (list, tuple)
@@ -27,10 +27,8 @@ def equal(left: object, right: object, budget: Budget, depth: int = 0) -> bool:
         if kind is str or kind is bytes:
             budget.spend(min(len(left), len(right)) // 10 + 1)  # type: ignore[arg-type]  # both are str or bytes
             return left == right
-    elif kind in NUMBERS and other in NUMBERS:
-        return left == right
-    elif isinstance(left, str) and isinstance(right, str):  # a StrEnum of a fact
-        return left == right
+    elif (kind in NUMBERS and other in NUMBERS) or (isinstance(left, str) and isinstance(right, str)):
+        return left == right  # two strings of different classes: a StrEnum of a fact
     if depth > MAX_DEPTH:
         raise EvaluationError(f"has values nested deeper than {MAX_DEPTH}, needs fewer to compare them")
     if isinstance(left, _LISTS):
@@ -137,12 +135,12 @@ def whole(result: int, kind: type) -> int:
     raise EvaluationError("integer overflow")
 
 
-def _with_doubles(operation: Callable[[Any, Any], object], name: str, left: object, right: object) -> object:
+def _with_doubles(operation: Callable[[Any, Any], object], name: str, left: Any, right: Any) -> object:
     """Numbers of JSON beyond 64 bits are doubles, as the API server reads them."""
     wide = [value for value in (left, right) if type(value) is int and not INT_MIN <= value <= INT_MAX]
     if not wide:
         raise no_overload(name, left, right)
-    return operation(*(float(value) if value in wide else value for value in (left, right)))  # type: ignore[arg-type]
+    return operation(*(to_double(value) if value in wide else value for value in (left, right)))
 
 
 def _add_doubles(left: Any, right: Any) -> object:
@@ -151,66 +149,66 @@ def _add_doubles(left: Any, right: Any) -> object:
     raise no_overload("+", left, right)
 
 
-def add(left: object, right: object, budget: Budget) -> object:
+def add(left: Any, right: Any, budget: Budget) -> object:
     """`left + right`."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is int or kind is Uint:
-            return whole(int(left) + int(right), kind)  # type: ignore[call-overload]  # both are integers
+            return whole(left + right, kind)
         if kind is float:
-            return left + right  # type: ignore[operator]
+            return left + right
         if kind is str or kind is bytes:
-            budget.spend((len(left) + len(right)) // 10 + 1)  # type: ignore[arg-type]
-            return left + right  # type: ignore[operator]
+            budget.spend((len(left) + len(right)) // 10 + 1)
+            return left + right
     if isinstance(left, _LISTS) and isinstance(right, _LISTS):
         budget.spend(len(left) + len(right) + 1)
         return [*left, *right]
     if kind is Timestamp and other is Duration:
-        return Timestamp.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
+        return Timestamp.of(left.nanoseconds + right.nanoseconds)
     if kind is Duration and other is Timestamp:
-        return Timestamp.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
+        return Timestamp.of(left.nanoseconds + right.nanoseconds)
     if kind is Duration and other is Duration:
-        return Duration.of(left.nanoseconds + right.nanoseconds)  # type: ignore[attr-defined]
+        return Duration.of(left.nanoseconds + right.nanoseconds)
     return _with_doubles(_add_doubles, "+", left, right)
 
 
-def subtract(left: object, right: object) -> object:
+def subtract(left: Any, right: Any) -> object:
     """`left - right`."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is int or kind is Uint:
-            return whole(int(left) - int(right), kind)  # type: ignore[call-overload]
+            return whole(left - right, kind)
         if kind is float:
-            return left - right  # type: ignore[operator]
+            return left - right
         if kind is Timestamp or kind is Duration:
-            return Duration.of(left.nanoseconds - right.nanoseconds)  # type: ignore[attr-defined]
+            return Duration.of(left.nanoseconds - right.nanoseconds)
     if kind is Timestamp and other is Duration:
-        return Timestamp.of(left.nanoseconds - right.nanoseconds)  # type: ignore[attr-defined]
+        return Timestamp.of(left.nanoseconds - right.nanoseconds)
     return _with_doubles(subtract, "-", left, right)
 
 
-def multiply(left: object, right: object) -> object:
+def multiply(left: Any, right: Any) -> object:
     """`left * right`."""
     kind = type(left)
     if kind is type(right):
         if kind is int or kind is Uint:
-            return whole(int(left) * int(right), kind)  # type: ignore[call-overload]
+            return whole(left * right, kind)
         if kind is float:
-            return left * right  # type: ignore[operator]
+            return left * right
     return _with_doubles(multiply, "*", left, right)
 
 
-def divide(left: object, right: object) -> object:
+def divide(left: Any, right: Any) -> object:
     """`left / right`: integers towards zero, doubles as IEEE 754 says."""
     kind = type(left)
     if kind is type(right):
         if kind is int or kind is Uint:
             if right == 0:
                 raise EvaluationError("division by zero")
-            quotient = abs(int(left)) // abs(int(right))  # type: ignore[call-overload]
-            return whole(quotient if (left < 0) == (right < 0) else -quotient, kind)  # type: ignore[operator]
+            quotient = abs(left) // abs(right)
+            return whole(quotient if (left < 0) == (right < 0) else -quotient, kind)
         if kind is float:
-            return _divide_doubles(float(left), float(right))  # type: ignore[arg-type]
+            return _divide_doubles(left, right)
     return _with_doubles(divide, "/", left, right)
 
 
@@ -222,7 +220,7 @@ def _divide_doubles(left: float, right: float) -> float:
     return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
 
-def remainder(left: object, right: object) -> object:
+def remainder(left: Any, right: Any) -> object:
     """`left % right`, with the sign of `left`; integers only."""
     kind = type(left)
     if kind is type(right) and (kind is int or kind is Uint):
@@ -230,18 +228,18 @@ def remainder(left: object, right: object) -> object:
             raise EvaluationError("modulus by zero")
         if left == INT_MIN and right == -1:
             raise EvaluationError("integer overflow")
-        rest = abs(int(left)) % abs(int(right))  # type: ignore[call-overload]
-        return whole(-rest if left < 0 else rest, kind)  # type: ignore[operator]
+        rest = abs(left) % abs(right)
+        return whole(-rest if left < 0 else rest, kind)
     raise no_overload("%", left, right)
 
 
-def negate(value: object) -> object:
+def negate(value: Any) -> object:
     """`-value`."""
     kind = type(value)
     if kind is int:
-        return whole(-int(value), int)  # type: ignore[call-overload]
+        return whole(-value, int)
     if kind is float:
-        return -value  # type: ignore[operator]
+        return -value
     if kind is Duration:
-        return Duration.of(-value.nanoseconds)  # type: ignore[attr-defined]
+        return Duration.of(-value.nanoseconds)
     raise no_overload("-", value)

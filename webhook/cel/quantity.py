@@ -9,7 +9,7 @@ from typing import ClassVar
 from webhook.cel import types
 from webhook.cel.errors import EvaluationError
 from webhook.cel.library import Library
-from webhook.cel.values import INT_MAX, INT_MIN
+from webhook.cel.values import INT_MAX, INT_MIN, to_double
 from webhook.kube import quantity
 
 LIBRARY = Library()
@@ -90,10 +90,7 @@ def _compare(value: Quantity, other: Quantity) -> int:
 
 @LIBRARY.member("asApproximateFloat", Quantity)
 def _as_float(value: Quantity) -> float:
-    try:
-        return float(value.number)
-    except OverflowError:
-        return float("inf") if value.number > 0 else float("-inf")
+    return to_double(value.number)  # the name says that it is not exact
 
 
 @LIBRARY.member("isInteger", Quantity)

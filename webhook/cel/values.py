@@ -5,7 +5,9 @@ null, bool, int, double, string, bytes, list and map are None, bool, int, float,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
@@ -16,6 +18,14 @@ class Uint(int):
     """An unsigned 64-bit number (`1u`)."""
 
     __slots__ = ()
+
+
+def to_double(number: float | Fraction) -> float:
+    """A number as a double; an integer of JSON may be beyond every double, and is infinite then."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 class TypeValue:
