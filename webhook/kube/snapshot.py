@@ -136,6 +136,11 @@ class Snapshot:
                 return replace(self, topologies=self.topologies.delete(name))
         return self
 
+    def with_claim(self, claim: Claim) -> Snapshot:
+        """This snapshot with ``claim`` in place of the claim of that namespace and name."""
+        known = self.claims.get((claim.namespace, claim.name))
+        return (self if known is None else self._without_claim(known))._with_claim(claim)
+
     def knows(self, obj: Json) -> bool:
         """Whether an object of the same kind, namespace and name is in the snapshot."""
         return self.remove(obj) is not self
