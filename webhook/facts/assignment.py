@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from webhook.facts.account import Amounts, bookable, rounded
 from webhook.facts.constraints import Values, attribute_values
-from webhook.facts.offers import Identity, Offer
+from webhook.facts.node_offers import Identity, Offer
 from webhook.kube.claims import Constraint
 from webhook.kube.quantity import Number, try_parse
 from webhook.kube.raw import mapping, text

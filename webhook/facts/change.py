@@ -12,7 +12,7 @@ from webhook.facts.account import Account, bookable
 from webhook.facts.fit import node_rows
 from webhook.facts.footprint import footprint
 from webhook.facts.interval import NodeFit, node_fit
-from webhook.facts.offers import Holdings, node_offers
+from webhook.facts.node_offers import Holdings, node_offers
 from webhook.facts.pods import pod_request
 from webhook.kube.claims import Claim, DeviceRequest
 from webhook.kube.core import Pod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from webhook.facts.account import Amounts, add
 from webhook.facts.placement import claim_node, find_device, namesakes
@@ -92,8 +91,7 @@ def total_for(footprint: Footprint, containers: int) -> dict[str, Number]:
 
 def overflows(resource: str, amount: Number) -> bool:
     """Whether the scheduler's int64 cannot hold ``amount`` (millicores for cpu): it would then count nothing."""
-    limit = Fraction(INT64_MAX, 1000) if resource == "cpu" else INT64_MAX
-    return not -limit <= amount <= limit
+    return not -INT64_MAX <= (amount * 1000 if resource == "cpu" else amount) <= INT64_MAX
 
 
 def effective_costs(device: Device) -> tuple[NodeCost, ...]:

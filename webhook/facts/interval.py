@@ -14,7 +14,7 @@ from webhook.facts.account import Account, Amounts, account_of, add, bookable
 from webhook.facts.assignment import Choice, Outcome, Room, assign, counters_of
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.fit import node_rows
-from webhook.facts.offers import Holdings, Identity, Offer, Offers, node_offers
+from webhook.facts.node_offers import Holdings, Identity, Offer, Offers, node_offers
 from webhook.facts.pods import budget_problems, pod_claims, pod_id, pod_request, will_count
 from webhook.facts.pool_survey import current
 from webhook.kube.claims import Claim, DeviceRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from webhook.facts.account import Amounts, add, bookable
@@ -174,11 +174,12 @@ def entry_overhead(entry: Entry) -> dict[str, Number]:
     return total
 
 
-def counted(pod: Pod, snapshot: Snapshot) -> Counted:
+def counted(pod: Pod, snapshot: Snapshot, cost_of: Callable[[Claim], Footprint] | None = None) -> Counted:
     """What the scheduler counts for the claims of a pod that has a node: its status entries, and nothing else.
 
     A claim that costs something and has no entry is ``uncounted``: allocated before the pod came (1.36), placed by
-    another scheduler, or from a time when the gate was off. The node pays for it all the same.
+    another scheduler, or from a time when the gate was off. The node pays for it all the same. ``cost_of`` gives
+    footprints that are known already.
     """
     claims: dict[str, Number] = {}
     overhead: dict[str, Number] = {}
@@ -196,7 +197,7 @@ def counted(pod: Pod, snapshot: Snapshot) -> Counted:
         (claim, cost)
         for _, claim in pod_claims(pod, snapshot)
         if claim.name not in entered and claim.allocation is not None and reserved_to(pod, claim)
-        if (cost := footprint(claim, snapshot)).costs
+        if (cost := footprint(claim, snapshot) if cost_of is None else cost_of(claim)).costs
     ]
     return Counted(claims, overhead, unknown, tuple(uncounted))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from webhook.facts.account import Account, ClaimPart, PodPart, account_of, add
+from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.placement import claim_node, consumers
 from webhook.facts.pods import counted, entry_overhead, pod_claims, pod_id, pod_request, reserved_to
 from webhook.facts.zones import zone_capacities
@@ -26,6 +29,9 @@ from webhook.ledger.differences import (
 _MOST_NODES = 20_000
 _NOTHING: tuple[object, ...] = ()
 
+Inputs = tuple[object, ...]
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeBook:
@@ -37,14 +43,14 @@ class NodeBook:
 
 
 class Book:
-    """Accounts by node. Pages are kept as long as the objects they were made from are the very same ones, so asking
-    again costs a comparison, and a changed object recomputes its node only.
+    """Accounts by node. A page is kept as long as the objects it was made from are the very same ones, and so is each
+    claim's and pod's part of it: asking again costs a comparison, a changed object costs its own part.
 
     The answers depend on the snapshot alone, never on what was asked before.
     """
 
     def __init__(self) -> None:
-        self._pages: dict[str, tuple[tuple[object, ...], NodeBook]] = {}
+        self._pages: dict[str, tuple[Inputs, NodeBook, _Parts]] = {}
         self._current: tuple[Snapshot | None, dict[str, NodeBook]] = (None, {})
 
     def account(self, snapshot: Snapshot, node: str) -> Account | None:
@@ -78,21 +84,38 @@ class Book:
     def _checked(self, snapshot: Snapshot, node: str) -> NodeBook:
         inputs = tuple(_inputs(snapshot, node))
         held = self._pages.get(node)
-        if held is not None and len(held[0]) == len(inputs) and all(map(_same, held[0], inputs)):
+        if held is not None and _same(held[0], inputs):
             return held[1]
-        page = node_book(snapshot, node)
+        parts = _Parts(held[2] if held is not None else None)
+        page = _node_book(snapshot, node, parts)
         if len(self._pages) >= _MOST_NODES:
             self._pages.pop(next(iter(self._pages)), None)
-        self._pages[node] = (inputs, page)
+        self._pages[node] = (inputs, page, parts)
         return page
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other
+class _Parts:
+    """Values by key, each kept from the parts before as long as what it was made from is identical."""
+
+    def __init__(self, before: _Parts | None = None) -> None:
+        self._before = before._held if before is not None else {}
+        self._held: dict[object, tuple[Inputs, Any]] = {}
+
+    def get(self, key: object, inputs: Inputs, make: Callable[[], T]) -> T:
+        held = self._before.get(key)
+        if held is None or not _same(held[0], inputs):
+            held = (inputs, make())
+        self._held[key] = held
+        made: T = held[1]
+        return made
+
+
+def _same(one: Inputs, other: Inputs) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _inputs(snapshot: Snapshot, node: str) -> Iterator[object]:
-    """Every object that :func:`node_book` reads, in an order that depends on these objects only."""
+    """Every object that a page is made from, in an order that depends on these objects only."""
     yield snapshot.release
     yield snapshot.rollouts
     yield snapshot.nodes.get(node)
@@ -144,8 +167,7 @@ def node_claims(snapshot: Snapshot, node: str) -> list[Claim]:
     return [found[key] for key in sorted(found)]
 
 
-def node_book(snapshot: Snapshot, node: str) -> NodeBook:
-    """The page of ``node``, computed anew."""
+def _node_book(snapshot: Snapshot, node: str, memo: _Parts) -> NodeBook:
     known = snapshot.nodes[node]
     charges: dict[ChargeKey, Charge] = {}
     parts: dict[str, ClaimPart] = {}
@@ -153,7 +175,7 @@ def node_book(snapshot: Snapshot, node: str) -> NodeBook:
     differences: list[Difference] = []
     coming: dict[str, Pod] = {}
     for claim in node_claims(snapshot, node):
-        made = claim_charges(claim, snapshot, node)
+        made = _charged(claim, snapshot, node, memo)
         if left_behind(claim, made, known):
             differences.append(node_replaced(claim, known))
             continue
@@ -167,24 +189,65 @@ def node_book(snapshot: Snapshot, node: str) -> NodeBook:
         charges.update((charge.key, charge) for charge in made.charges)
         coming.update((pod_id(pod), pod) for pod in consumers(claim, snapshot) if not pod.node and not pod.terminal)
     pods: dict[str, PodPart] = {}
-    for pod in sorted(snapshot.node_pods.get(node, ()), key=lambda pod: pod.key):
+    for pod in sorted(snapshot.node_pods.get(node, ()), key=_key):
         if not pod.terminal and pod_id(pod) not in pods:
-            pods[pod_id(pod)] = _bound(pod, snapshot, costs)
-            differences += pod_differences(pod, snapshot)
-    for key in sorted(coming):
-        if key not in pods:
-            pods[key] = _coming(coming[key], snapshot, costs)
-    account = account_of(node, known.uid, known.allocatable, zone_capacities(node, snapshot), parts, pods)
+            pods[pod_id(pod)], found = _bound(pod, snapshot, costs, memo)
+            differences += found
+    for name in sorted(coming):
+        if name not in pods:
+            pods[name] = _coming(coming[name], snapshot, costs)
+    slices = tuple(snapshot.pools.get(item.key, _NOTHING) for item in snapshot.node_slices.get(node, ()))
+    inputs = (known, snapshot.topologies.get(node), snapshot.rollouts, *slices)
+    capacities = memo.get("zones", inputs, lambda: zone_capacities(node, snapshot))
+    account = account_of(node, known.uid, known.allocatable, capacities, parts, pods)
     differences += account_differences(account)
     return NodeBook(account, tuple(charges.values()), tuple(differences))
 
 
-def _bound(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> PodPart:
-    shares = counted(pod, snapshot)
+def _key(pod: Pod) -> str:
+    return pod.key
+
+
+def _charged(claim: Claim, snapshot: Snapshot, node: str, memo: _Parts) -> ClaimCharges:
+    results = claim.allocation.results if claim.allocation is not None else ()
+    pools = dict.fromkeys((result.driver, result.pool) for result in results)
+    inputs: Inputs = (
+        claim,
+        snapshot.release,
+        snapshot.rollouts,
+        snapshot.nodes.get(node),
+        # On 1.36 any slice of the node may have a device of the same pool and device name.
+        snapshot.node_slices.get(node),
+        *(snapshot.pools.get(pool, _NOTHING) for pool in pools),
+        *consumers(claim, snapshot),
+    )
+    return memo.get(("claim", claim.key), inputs, lambda: claim_charges(claim, snapshot, node))
+
+
+def _bound(
+    pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges], memo: _Parts
+) -> tuple[PodPart, list[Difference]]:
+    claims = [snapshot.claims.get((pod.namespace, name)) for name in pod.claim_names.values()]
+    entered = [snapshot.claims.get((pod.namespace, entry.claim)) for entry in pod.entries]
+    inputs: list[object] = [pod, *claims, *entered]
+    for claim in (*claims, *entered):
+        made = costs.get(claim.key) if claim is not None else None
+        # A claim that is not charged here has its cost from its own slices, which may change without it.
+        inputs.append(made if claim is None or made is not None else object())
+    return memo.get(("pod", pod.key), tuple(inputs), lambda: _bound_parts(pod, snapshot, costs))
+
+
+def _bound_parts(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> tuple[PodPart, list[Difference]]:
+    def cost_of(claim: Claim) -> Footprint:
+        made = costs.get(claim.key)
+        return footprint(claim, snapshot) if made is None else made.cost
+
+    shares = counted(pod, snapshot, cost_of)
     own = pod_request(pod, shares.claims, shares.overhead).spec()
     # An entry whose claim nobody knows is charged to the pod: the scheduler counts it, and no claim does.
     add(own, {name: amount for name, amount in shares.unknown.items() if amount})
-    return PodPart(own, _overhead(pod, snapshot, costs))
+    part = PodPart(own, _overhead(pod, snapshot, costs))
+    return part, pod_differences(pod, snapshot, shares, cost_of)
 
 
 def _coming(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> PodPart:

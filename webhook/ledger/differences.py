@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from webhook.facts.account import Account, Amounts, bookable, rounded
-from webhook.facts.footprint import footprint
-from webhook.facts.pods import counted
+from webhook.facts.footprint import Footprint
+from webhook.facts.pods import Counted
 from webhook.facts.times import instant
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node, Pod
@@ -25,15 +27,17 @@ def _said(amounts: Amounts) -> str:
     return ", ".join(f"{of_resource(name, amounts[name])} {name}" for name in sorted(amounts)) or "nothing"
 
 
-def pod_differences(pod: Pod, snapshot: Snapshot) -> list[Difference]:
+def pod_differences(
+    pod: Pod, snapshot: Snapshot, shares: Counted, cost_of: Callable[[Claim], Footprint]
+) -> list[Difference]:
     """What a pod's status entries say otherwise than its claims' footprints, and claims that have no entry."""
     found: list[Difference] = []
     for index, entry in enumerate(pod.entries):
         claim = snapshot.claims.get((pod.namespace, entry.claim))
-        finding = _unknown(entry, index) if claim is None else _disagrees(entry, index, claim, snapshot)
+        finding = _unknown(entry, index) if claim is None else _disagrees(entry, index, claim, cost_of(claim))
         if finding is not None:
             found.append(_about_pod(pod, finding, "pod-status"))
-    for claim, cost in counted(pod, snapshot).uncounted:
+    for claim, cost in shares.uncounted:
         finding = Finding(
             "uncounted",
             _ENTRIES,
@@ -57,8 +61,7 @@ def _unknown(entry: Entry, index: int) -> Finding:
     )
 
 
-def _disagrees(entry: Entry, index: int, claim: Claim, snapshot: Snapshot) -> Finding | None:
-    cost = footprint(claim, snapshot)
+def _disagrees(entry: Entry, index: int, claim: Claim, cost: Footprint) -> Finding | None:
     if claim.allocation is None or not cost.complete:
         return None
     stated, wanted = (
