@@ -272,3 +272,17 @@ def test_any_json_is_survived(spec):
         obj = {"apiVersion": "v1", "kind": "Pod", "metadata": None, "spec": spec, "status": status}
         for minor in (36, 37):
             judge(obj, minor=minor)
+
+
+@pytest.mark.parametrize(("budget", "fine"), [("4", False), ("5", True)])
+def test_a_pod_level_budget_covers_what_an_unallocated_claim_costs_at_least(budget, fine):
+    wanted = template()
+    wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"cpus": "3"}}
+    obj = from_template(requests={"cpu": "2"}, resources={"requests": {"cpu": budget}})
+    expected = [] if fine else ["pod-budget-too-small"]
+    assert found(obj, SLICE, wanted, device_class()) == expected
+    cheap = slice_of(gpu("a"), name="e", driver="e.example")
+    exactly = wanted["spec"]["spec"]["devices"]["requests"][0].pop("exactly")
+    choice = [{"name": "x", **exactly}, {"name": "y", "deviceClassName": "e"}]
+    wanted["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"] = choice
+    assert found(obj, SLICE, cheap, wanted, device_class(), device_class("e", "e.example")) == []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from webhook.facts.account import add
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.footprint import Footprint, footprint
+from webhook.facts.interval import MOST_SHAPES, empty_account, node_fit
 from webhook.facts.pods import budget_problems, pod_request
 from webhook.facts.sharing import mapped
 from webhook.kube.claims import Claim, read_claim
@@ -81,7 +82,7 @@ def pod_problems(obj: Json, pod: Pod, snapshot: Snapshot) -> list[Finding]:
     if not costly:
         return found
     found += _mirrored(pod, costly, snapshot)
-    found += _budget(pod, costly)
+    found += _budget(pod, costly, snapshot)
     if snapshot.release.minor >= 37:
         found += _limits(pod, costly)
     if _best_effort(pod):
@@ -234,10 +235,34 @@ def _costs(pod: Pod, costly: list[Use]) -> tuple[dict[str, Number], dict[str, Nu
     return amounts, overhead
 
 
-def _budget(pod: Pod, costly: list[Use]) -> list[Finding]:
+def _budget(pod: Pod, costly: list[Use], snapshot: Snapshot) -> list[Finding]:
+    """A pod-level request that does not cover what the claims cost, or cost at least while they are not allocated."""
     if not pod.pod_requests:
         return []
-    return budget_problems(pod_request(pod, *_costs(pod, costly)))
+    amounts, overhead = _costs(pod, costly)
+    for use in costly:
+        if use.cost is None:
+            add(amounts, _least(use.claim, snapshot))
+    return budget_problems(pod_request(pod, amounts, overhead))
+
+
+def _least(claim: Claim, snapshot: Snapshot) -> dict[str, Number]:
+    """What an unallocated claim costs at least, wherever it goes: tried on one node of each kind, nothing where there
+    are too many kinds.
+    """
+    drivers = claim_drivers(claim, snapshot)
+    if len(snapshot.node_shapes) > MOST_SHAPES or any(driver in snapshot.free_slices for driver in drivers):
+        return {}
+    least: dict[str, Number] | None = None
+    for (_, offered), names in snapshot.node_shapes.items():
+        account = empty_account(snapshot, next(iter(names)))
+        if account is None or not any(driver in drivers for driver, _ in offered):
+            continue
+        fit = node_fit((claim,), snapshot, account, None, None)
+        if fit.fits:
+            known = fit.least if least is None else least
+            least = {name: min(amount, known[name]) for name, amount in fit.least.items() if name in known}
+    return least or {}
 
 
 def _limits(pod: Pod, costly: list[Use]) -> list[Finding]:
