@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webhook.facts.account import Account, Amounts, bookable, rounded
-from webhook.facts.footprint import Footprint
+from webhook.facts.footprint import Footprint, footprint
+from webhook.facts.placement import claim_node
 from webhook.facts.pods import Counted
 from webhook.facts.times import instant
 from webhook.kube.claims import Claim
@@ -23,7 +24,8 @@ def _about_pod(pod: Pod, finding: Finding, category: Category) -> Difference:
     return Difference(category, "v1", "Pod", pod.namespace, pod.name, finding)
 
 
-def _said(amounts: Amounts) -> str:
+def said(amounts: Amounts) -> str:
+    """Amounts as people read them."""
     return ", ".join(f"{of_resource(name, amounts[name])} {name}" for name in sorted(amounts)) or "nothing"
 
 
@@ -42,7 +44,7 @@ def pod_differences(
             "uncounted",
             _ENTRIES,
             f"no entry for claim {claim.name}",
-            f"one of {_said(cost.amounts)}: its devices cost the node that, and the scheduler counts entries only",
+            f"one of {said(cost.amounts)}: its devices cost the node that, and the scheduler counts entries only",
             "make the pod again, so that the scheduler allocates and counts its claim together with it",
             "warning",
         )
@@ -137,9 +139,11 @@ def same_uid(claim: Claim) -> Difference:
 
 def left_behind(claim: Claim, made: ClaimCharges, node: Node) -> bool:
     """Whether the claim was allocated on an earlier node of the same name, and no pod on this one uses it."""
-    allocated, created = instant(claim.allocation.timestamp if claim.allocation else ""), instant(node.created)
-    bound = any(charge.state == "bound" for charge in made.charges)
-    return allocated is not None and created is not None and allocated < created and not bound
+    created = instant(node.created) if node.created else None
+    if created is None or any(charge.state == "bound" for charge in made.charges):
+        return False
+    allocated = instant(claim.allocation.timestamp if claim.allocation else "")
+    return allocated is not None and allocated < created
 
 
 def node_replaced(claim: Claim, node: Node) -> Difference:
@@ -154,6 +158,27 @@ def node_replaced(claim: Claim, node: Node) -> Difference:
         "warning",
     )
     return about_claim(claim, finding, "surplus")
+
+
+def unplaced(snapshot: Snapshot) -> list[Difference]:
+    """Claims that cost something and are on no known node, so that no account has them. Looks at every claim."""
+    found: list[Difference] = []
+    for key in sorted(snapshot.claims):
+        claim = snapshot.claims[key]
+        if claim.allocation is None or claim.allocation.node in snapshot.nodes:
+            continue
+        node = claim_node(claim, snapshot)
+        if node not in snapshot.nodes and (cost := footprint(claim, snapshot, node)).costs:
+            finding = Finding(
+                "node-unknown",
+                "status.allocation",
+                f"{said(cost.amounts)} on {f'node {node}, which is not known' if node else 'no one node'}",
+                "a known node, whose account can be charged",
+                "give the node too, or release the claim",
+                "warning",
+            )
+            found.append(about_claim(claim, finding, "missing"))
+    return found
 
 
 def account_differences(account: Account) -> list[Difference]:

@@ -17,6 +17,7 @@ from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.charges import Charge, Difference
+from webhook.ledger.differences import unplaced
 
 Json = dict[str, Any]
 
@@ -153,10 +154,18 @@ def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json 
 
 
 def show(book: Book, snapshot: Snapshot, now: datetime, nodes: Iterable[str] | None = None) -> Json:
-    """``ledger show``: the nodes of the cluster (or those named), by name, each with its accounts."""
+    """``ledger show``: the nodes of the cluster (or those named), by name, each with its accounts.
+
+    ``differences`` beside the nodes are about claims that are on no known node.
+    """
     names = sorted(snapshot.nodes if nodes is None else set(nodes))
     rows = (node_json(book, snapshot, name, now) for name in names)
-    return {"at": timestamp(now), "nodes": [row for row in rows if row is not None]}
+    homeless = unplaced(snapshot) if nodes is None else []
+    return {
+        "at": timestamp(now),
+        "nodes": [row for row in rows if row is not None],
+        "differences": [difference_json(difference) for difference in homeless],
+    }
 
 
 def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datetime, pod: Pod | None = None) -> Json:
