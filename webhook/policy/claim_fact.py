@@ -133,7 +133,7 @@ class ClaimFact:
     @fact(FINDINGS)
     def request_problems(self) -> list[Finding]:
         """What is wrong with the requests: the API server's rules, and amounts, names and classes that cannot work."""
-        return request_problems(self._raw, self._facts.snapshot)
+        return request_problems(self._raw, self._facts.snapshot, self._facts.request.user or None)
 
     @fact(FINDINGS)
     def hold_problems(self) -> list[Finding]:

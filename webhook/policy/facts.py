@@ -12,6 +12,7 @@ from webhook.kube.core import Node, Pod, read_pod
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.claim_fact import CLAIM, ClaimFact
+from webhook.policy.class_fact import CLASS, ClassFact
 from webhook.policy.ledger_fact import LEDGER, LedgerFact
 from webhook.policy.node_fact import DRIVER, NODE, DriverFact, NodeFact
 from webhook.policy.pod_fact import POD, PodFact, binding_node
@@ -23,6 +24,7 @@ SUBJECTS = {
     "slice": ("resourceslices",),
     "driver": ("resourceslices",),
     "claim": ("resourceclaims", "resourceclaimtemplates"),
+    "deviceClass": ("deviceclasses",),
     "pod": ("pods",),
 }
 
@@ -32,6 +34,7 @@ STRUCTS = {
     "slice": SLICE,
     "driver": DRIVER,
     "claim": CLAIM,
+    "deviceClass": CLASS,
     "pod": POD,
     "node": NODE,
     "ledger": LEDGER,
@@ -41,6 +44,7 @@ DOCS = {
     "slice": "The ResourceSlice of the write (on DELETE the old one); null for other writes.",
     "driver": "What the operator tells about the slice's driver; null for other writes.",
     "claim": "The ResourceClaim of the write, or the claim that a ResourceClaimTemplate stands for; null for others.",
+    "deviceClass": "The DeviceClass of the write; null for other writes.",
     "pod": "The pod of the write: of pods, pods/status, or the known pod of pods/binding; null for others.",
     "node": "The one node that the write is about; null where there is none or it is not known.",
     "ledger": "The account of that node, before the write.",
@@ -64,7 +68,11 @@ class Facts:
             "object": request.object,
             "oldObject": request.old_object,
             "namespaceObject": snapshot.namespaces.get(request.namespace) if request.namespace else None,
-            **{name: cel.Lazy(partial(getattr, self, name)) for name in STRUCTS if name != "request"},
+            "deviceClass": cel.Lazy(partial(getattr, self, "device_class")),
+            **{
+                name: cel.Lazy(partial(getattr, self, name))
+                for name in ("slice", "driver", "claim", "pod", "node", "ledger")
+            },
         }
 
     @cached_property
@@ -83,6 +91,11 @@ class Facts:
     def claim(self) -> ClaimFact | None:
         """See ``DOCS``."""
         return ClaimFact(self) if self.request.kind.name in ("ResourceClaim", "ResourceClaimTemplate") else None
+
+    @cached_property
+    def device_class(self) -> ClassFact | None:
+        """See ``DOCS``."""
+        return ClassFact(self.request, self.snapshot.release) if self.request.kind.name == "DeviceClass" else None
 
     @cached_property
     def pod(self) -> PodFact | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from webhook.cel import BOOL, STRING, list_of
 from webhook.facts.fit import fit_problems
+from webhook.facts.pod_entries import entry_problems
 from webhook.facts.pods_lint import pod_problems
 from webhook.facts.podstatus import status_problems
 from webhook.kube.core import Pod, read_pod
@@ -67,6 +68,11 @@ class PodFact:
     def status_problems(self) -> list[Finding]:
         """Entries of `status.nodeAllocatableResourceClaimStatuses` that the footprint of the claims does not give."""
         return status_problems(self.model, self._old, self._facts.snapshot, self._facts.snapshot.release)
+
+    @fact(FINDINGS)
+    def entry_problems(self) -> list[Finding]:
+        """What the API server refuses in these entries: names, containers, amounts."""
+        return entry_problems(self._facts.request.target, self._facts.snapshot.release)
 
     @fact(FINDINGS)
     def fit_problems(self) -> list[Finding]:
