@@ -6,6 +6,7 @@ from tests.facts.builders import (
     as_pod,
     claim,
     device_class,
+    entry,
     gpu,
     grp,
     node,
@@ -286,3 +287,14 @@ def test_a_pod_level_budget_covers_what_an_unallocated_claim_costs_at_least(budg
     choice = [{"name": "x", **exactly}, {"name": "y", "deviceClassName": "e"}]
     wanted["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"] = choice
     assert found(obj, SLICE, cheap, wanted, device_class(), device_class("e", "e.example")) == []
+
+
+def test_a_pod_that_has_its_node_and_no_entry_is_uncounted():
+    assert found(pod(requests={"cpu": "1"}, where="n1")) == ["uncounted"]
+    assert found(pod(requests={"cpu": "1"}, where="n1", status=entry(cpu="4"))) == []
+    assert found(pod(requests={"cpu": "1"})) == []
+
+
+def test_the_api_servers_rules_for_the_status_are_told_too():
+    assert found(pod(requests={"cpu": "1"}, status=entry("other", cpu="4"))) == ["entry-claim-unknown"]
+    assert found(pod(status={**entry("other", cpu="4"), "phase": "Failed"}), SLICE, claim()) == ["entry-claim-unknown"]

@@ -153,3 +153,8 @@ def test_any_json_is_survived(reserved):
     new["status"]["reservedFor"] = reserved
     write(new, None)
     write(new, having("p1"))
+
+
+def test_leftovers_are_told_where_the_whole_status_is_judged_as_if_written_now():
+    assert rules(write(having("long-gone"), claim())) == ["leftover-reservation"]
+    assert write(having("long-gone", stamp=NOW.isoformat()), claim()) == []
