@@ -52,14 +52,17 @@ def attributes_fine(attributes: Mapping[str, object]) -> bool:
     for key, value in attributes.items():
         if qualified_errors(key) or type(value) is not dict or len(value) != 1:
             return False
-        ((kind, given),) = value.items()
-        known = type(given)
-        if known is str:
-            if len(given) > VALUE_LENGTH_MAX or not given.isascii():
-                return False
-            if kind != "string" and (kind != "version" or not is_semver(given)):
-                return False
-        elif (kind != "int" or known is not int) and (kind != "bool" or known is not bool):
+        if "int" in value:
+            fine = type(value["int"]) is int
+        elif "string" in value:
+            given = value["string"]
+            fine = type(given) is str and len(given) <= VALUE_LENGTH_MAX and given.isascii()
+        elif "bool" in value:
+            fine = type(value["bool"]) is bool
+        else:
+            given = value.get("version")
+            fine = type(given) is str and len(given) <= VALUE_LENGTH_MAX and is_semver(given)
+        if not fine:
             return False
     return True
 

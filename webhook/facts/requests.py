@@ -171,7 +171,7 @@ def _against(name: str, asked: Number, path: str, offers: Offers, release: Relea
 
 
 def _given(asked: Number, name: str, offer: Offer, release: Release) -> tuple[Number | None, Number, bool]:
-    """What a device of the offer gives for the amount (None: nothing), what it has, and whether it gives whole amounts."""
+    """What a device of the offer gives for the amount (None: nothing), what it has, and whether that is whole."""
     entry: Json = mapping(offer.capacity.get(name))
     value = try_parse(entry.get("value")) or 0
     amount = consumed_for(asked, entry, release)

@@ -6,7 +6,6 @@ silence, and then nothing is booked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 from webhook.facts.device_structure import as_sent, declarative
@@ -30,6 +29,9 @@ Verdict = tuple[tuple[Problem, ...], Number]
 INVALID, REQUIRED, NOT_FOUND = "FieldValueInvalid", "FieldValueRequired", "FieldValueNotFound"
 _FINE: Verdict = ((), 0)
 _MISSING = "\0missing"  # in place of a capacity that the device does not have
+_NO_KEY = (None, None, None, None, None)
+_UNKNOWN_KEY = (_MISSING, None, None, None, None)
+_EMPTY: Json = {}
 _WRONG = "\0wrong"  # in place of a list or map where a quantity should be
 
 
@@ -43,9 +45,6 @@ def mapping_problems(obj: object, release: Release) -> list[Finding]:
     own, foreign, judge = (FIELD_137, FIELD_136, _judge_137) if newer else (FIELD_136, FIELD_137, _judge_136)
     found = sketch_problems(obj, own)
     devices = device_list(obj)
-    over = len(devices) > ADVANCED_DEVICES_MAX and over_limit(devices, release)
-    if over and not newer:
-        return found
     totals: dict[str, Number] = {}
     for index, device, fields in devices:
         if fields is not device and (own in device or foreign in device):
@@ -69,8 +68,8 @@ def mapping_problems(obj: object, release: Release) -> list[Finding]:
                 found += as_sent(made, index) if newer and fields is not device else made
             if most:
                 totals[resource] = totals.get(resource, 0) + most
-    if over:
-        return [finding for finding in found if declarative(finding)]
+    if found and len(devices) > ADVANCED_DEVICES_MAX and over_limit(devices, release):
+        return [finding for finding in found if newer and declarative(finding)]
     for resource, total in totals.items():
         if beyond_int64(resource, total) and not any(f.rule == "product-overflow" for f in found):
             has = f"devices that cost {of_resource(resource, total)} of {resource} together"
@@ -115,34 +114,34 @@ def _foreign(index: int, own: str, foreign: str, both: bool) -> Finding:
     return Finding(rule, path, foreign, needs, fix)
 
 
-def _grid_of(fields: Json, key: object) -> tuple[Hashable, ...]:
-    """The raw parts of the capacity that ``key`` names, hashable, for the memo."""
+def _grid_of(fields: Json, key: object) -> tuple[object, ...]:
+    """The raw parts of the capacity that ``key`` names: value, and default, min, step and values of its policy."""
+    if key is None:
+        return _NO_KEY
     capacity = fields.get("capacity")
-    if type(capacity) is not dict or key not in capacity:
-        return (_MISSING, None, None, None, None)
-    entry = mapping(capacity[key])
+    if type(capacity) is not dict or not isinstance(key, str) or key not in capacity:
+        return _UNKNOWN_KEY
+    entry = capacity[key]
+    if type(entry) is not dict:
+        return _NO_KEY
     policy = entry.get("requestPolicy")
     if type(policy) is not dict:
         return (entry.get("value"), None, None, None, None)
-    span, values = mapping(policy.get("validRange")), policy.get("validValues")
-    return (
-        entry.get("value"),
-        policy.get("default"),
-        span.get("min"),
-        span.get("step"),
-        tuple(values) if isinstance(values, list) else None,
-    )
+    span, values = policy.get("validRange"), policy.get("validValues")
+    listed = tuple(values) if type(values) is list else None
+    if type(span) is not dict:
+        return (entry.get("value"), policy.get("default"), None, None, listed)
+    return (entry.get("value"), policy.get("default"), span.get("min"), span.get("step"), listed)
 
 
-def _memoised(
-    judge: Callable[..., Verdict], resource: str, parts: tuple[object, ...], shared: bool, grid: tuple[object, ...]
-) -> Verdict:
-    try:
-        return judge(resource, parts, shared, grid)
-    except TypeError:  # lists or maps where quantities should be
-        plain = tuple(_WRONG if isinstance(part, list | dict) else part for part in parts)
-        rest = tuple(_WRONG if isinstance(part, list | dict | tuple) else part for part in grid)
-        return judge(resource, plain, shared, rest)
+def _number(given: object) -> object:
+    """``given``, or a mark for a boolean: to a memo ``true`` and 1 are the same."""
+    return _WRONG if given is True or given is False else given
+
+
+def _without_nests(parts: tuple[object, ...]) -> tuple[object, ...]:
+    """``parts`` fit for a memo: lists and maps, where quantities should be, give way to a mark."""
+    return tuple(_WRONG if isinstance(part, list | dict | tuple) else part for part in parts)
 
 
 def _amounts(grid: tuple[object, ...]) -> Grid:
@@ -157,33 +156,38 @@ def _amounts(grid: tuple[object, ...]) -> Grid:
 
 
 def _judge_136(resource: str, entry: object, fields: Json) -> Verdict:
-    if entry is not None and type(entry) is not dict:
+    if type(entry) is not dict and entry is not None:
         return _FINE  # does not decode; the schema says so
-    parts = mapping(entry)
+    parts = entry or _EMPTY
     key = parts.get("capacityKey")
-    grid = _grid_of(fields, key) if key is not None else (None,) * 5
-    shared = fields.get("allowMultipleAllocations") is True
-    return _memoised(_cost_136, resource, (key, parts.get("allocationMultiplier")), shared, grid)
+    given = (key, _number(parts.get("allocationMultiplier")))
+    grid, shared = _grid_of(fields, key), fields.get("allowMultipleAllocations") is True
+    try:
+        return _cost_136(resource, given, shared, grid)
+    except TypeError:
+        return _cost_136(resource, _without_nests(given), shared, _without_nests(grid))
 
 
 def _judge_137(resource: str, entry: object, fields: Json) -> Verdict:
-    if entry is not None and type(entry) is not dict:
+    if type(entry) is not dict and entry is not None:
         return _FINE
     form, overhead = mapping(entry).get("mapping"), mapping(entry).get("overhead")
     parts, extra = mapping(form), mapping(overhead)
     key = parts.get("capacityKey")
-    grid = _grid_of(fields, key) if key is not None else (None,) * 5
-    shared = fields.get("allowMultipleAllocations") is True
-    raw = (
+    given = (
         form is not None,
         key,
-        parts.get("capacityMultiplier"),
-        parts.get("deviceMultiplier"),
+        _number(parts.get("capacityMultiplier")),
+        _number(parts.get("deviceMultiplier")),
         overhead is not None,
         extra.get("perPod"),
         extra.get("perContainer"),
     )
-    return _memoised(_cost_137, resource, raw, shared, grid)
+    grid, shared = _grid_of(fields, key), fields.get("allowMultipleAllocations") is True
+    try:
+        return _cost_137(resource, given, shared, grid)
+    except TypeError:
+        return _cost_137(resource, _without_nests(given), shared, _without_nests(grid))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -248,7 +252,7 @@ def _multiplier(given: object, suffix: str, found: list[Problem], judged: bool =
     """The multiplier, None when it is no quantity; its problems go to ``found`` (sign only when ``judged``)."""
     value = try_parse(given)
     if value is None:
-        has = "a list or map" if given == _WRONG else repr(given)
+        has = "no number and no text" if given == _WRONG else repr(given)
         found.append(_refused("multiplier-not-quantity", suffix, "", has, 'a quantity ("2", "500m", "4Gi")'))
     elif value <= 0 and judged:
         rule = "multiplier-negative" if value < 0 else "multiplier-zero"

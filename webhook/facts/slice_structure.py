@@ -40,6 +40,7 @@ DEVICES_MAX = 128
 ADVANCED_DEVICES_MAX = 64
 COUNTER_SETS_MAX = 8
 SELECTION = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+_NONE: Json = {}
 # Devices with no other field than these need none of the rarer checks.
 PLAIN = frozenset(("name", "attributes", "capacity", "allowMultipleAllocations", FIELD_136, FIELD_137))
 
@@ -47,9 +48,8 @@ PLAIN = frozenset(("name", "attributes", "capacity", "allowMultipleAllocations",
 def device_list(obj: object) -> list[tuple[int, Json, Json]]:
     """Index, device and the object that holds its fields (``basic`` in v1beta1) of a raw slice's devices."""
     fields = mapping(obj)
-    old = fields.get("apiVersion") == "resource.k8s.io/v1beta1"
     devices = indexed(mapping(fields.get("spec")).get("devices"))
-    if old:
+    if fields.get("apiVersion") == "resource.k8s.io/v1beta1":
         return [(index, device, mapping(device.get("basic"))) for index, device in devices]
     return [(index, device, device) for index, device in devices]
 
@@ -229,6 +229,8 @@ def _devices(
             where = f"spec.devices[{index}]"
             found.append(cause("device-name-dup-in-slice", where, "FieldValueDuplicate", has, "each device once"))
         seen.add(name)
+        if not per_device and _plain(fields, gates):
+            continue
         problems = _device(fields, index, per_device, release, gates, stored.get(name))
         if problems:
             found += as_sent(problems, index) if gates.newer and fields is not device else problems
@@ -237,27 +239,33 @@ def _devices(
     return found
 
 
+def _plain(fields: Json, gates: _Gates) -> bool:
+    """True only for a device without problems and without the rarer fields, as nearly all are; false says nothing."""
+    attributes, capacity = fields.get("attributes", _NONE), fields.get("capacity", _NONE)
+    return (
+        type(attributes) is dict
+        and type(capacity) is dict
+        and len(attributes) + len(capacity) <= KEYS_MAX
+        and attributes_fine(attributes)
+        and capacity_fine(capacity, fields.get("allowMultipleAllocations") is True, gates.newer, gates.exact)
+        and PLAIN.issuperset(fields)
+    )
+
+
 def _device(
     fields: Json, index: int, per_device: bool, release: Release, gates: _Gates, before: Json | None
 ) -> list[Finding]:
-    found: list[Finding] = []
     attributes, capacity = mapping(fields.get("attributes")), mapping(fields.get("capacity"))
-    if not attributes_fine(attributes) or len(attributes) + len(capacity) > KEYS_MAX:
-        path = f"spec.devices[{index}]"
-        found += size_problems(attributes, capacity, path, gates.lists)
-        found += attribute_problems(attributes, f"{path}.attributes", gates.lists, gates.newer)
-    shared = fields.get("allowMultipleAllocations") is True
-    if (
-        capacity
-        and not capacity_fine(capacity, shared, gates.newer, gates.exact)
-        and not (before is not None and gates.newer and before.get("capacity") == capacity)
-    ):
+    path = f"spec.devices[{index}]"
+    found = [
+        *size_problems(attributes, capacity, path, gates.lists),
+        *attribute_problems(attributes, f"{path}.attributes", gates.lists, gates.newer),
+    ]
+    if not (before is not None and gates.newer and before.get("capacity") == fields.get("capacity")):
         known = capacity if gates.shared else dict.fromkeys(capacity)
-        found += capacity_problems(known, f"spec.devices[{index}].capacity", shared, release)
-    if not PLAIN.issuperset(fields):
-        found += _extras(fields, f"spec.devices[{index}]", per_device, gates, before)
-    elif per_device:
-        found += selection_problems(fields, f"spec.devices[{index}]", True)
+        shared = fields.get("allowMultipleAllocations") is True
+        found += capacity_problems(known, f"{path}.capacity", shared, release)
+    found += _extras(fields, path, per_device, gates, before)
     return found
 
 
