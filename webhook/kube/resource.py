@@ -223,8 +223,9 @@ def node_costs(fields: Json) -> tuple[tuple[NodeCost, ...], str]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _shared_device(raw: bytes) -> Device:
-    return _device(orjson.loads(raw))
+def _shared_device(raw: bytes) -> tuple[Device, bytes]:
+    device = orjson.loads(raw)
+    return _device(device), _digest(device)
 
 
 def _device(device: Any) -> Device:
@@ -243,19 +244,27 @@ def _device(device: Any) -> Device:
     )
 
 
+def _read_device(device: object) -> tuple[Device, bytes]:
+    try:
+        try:
+            return _shared_device(orjson.dumps(device))
+        except TypeError:
+            return _shared_device(orjson.dumps(device, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError):  # integers beyond 64 bits and lone surrogates have no JSON bytes
+        return _device(device), _digest(device)
+
+
 def read_device(device: object) -> Device:
     """The model of one raw device. Devices of equal content share one model, which keeps a large fleet small."""
-    try:
-        return _shared_device(orjson.dumps(device, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError):  # integers beyond 64 bits and lone surrogates have no JSON bytes
-        return _device(device)
+    return _read_device(device)[0]
 
 
-def _shape(*parts: object) -> bytes:
+def _digest(value: object) -> bytes:
+    """A digest of the content, whatever the order of its members."""
     try:
-        content = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        content = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
-        content = repr(parts).encode("utf-8", "backslashreplace")
+        content = repr(value).encode("utf-8", "backslashreplace")
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
@@ -271,6 +280,7 @@ def read_slice(obj: object) -> Slice:
         }
         for _, item in objects(spec.get("sharedCounters"))
     }
+    devices = [_read_device(device) for device in sequence(spec.get("devices"))]
     return Slice(
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
@@ -294,9 +304,9 @@ def read_slice(obj: object) -> Slice:
             for name in ("nodeSelector", "allNodes", "perDeviceNodeSelection")
             if spec.get(name) is not None
         },
-        devices=tuple(read_device(device) for device in sequence(spec.get("devices"))),
+        devices=tuple(device for device, _ in devices),
         counter_sets=counter_sets,
-        shape=_shape(spec.get("devices"), spec.get("sharedCounters")),
+        shape=_digest([_digest(spec.get("sharedCounters")).hex(), *(digest.hex() for _, digest in devices)]),
     )
 
 
