@@ -83,6 +83,7 @@ def read_suite(document: Document, read: ReadFile) -> tuple[Suite, list[Problem]
     if "objects" in spec and not all(isinstance(obj, dict) for obj in (named or {"": None}).values()):
         reader.problem("spec.objects", "needs names and objects")
     build = _Builder(reader, {name: obj for name, obj in named.items() if isinstance(obj, dict)}, read)
+    common = tuple(build.cluster(spec, "spec"))
     suite = Suite(
         file=document.file,
         line=document.position("metadata.name")[0],
@@ -91,7 +92,7 @@ def read_suite(document: Document, read: ReadFile) -> tuple[Suite, list[Problem]
         cases=tuple(
             case
             for path, item in reader.items(spec, "cases", "spec", required=True)
-            if (case := build.case(spec, item, path)) is not None
+            if (case := build.case(spec, common, item, path)) is not None
         ),
     )
     seen: set[str] = set()
@@ -99,7 +100,8 @@ def read_suite(document: Document, read: ReadFile) -> tuple[Suite, list[Problem]
         if case.name in seen:
             reader.problem("spec.cases", f"has the case {case.name!r} twice, needs a name of its own")
         seen.add(case.name)
-    return suite, reader.problems
+    # A setting of the whole suite is read for every case.
+    return suite, list(dict.fromkeys(reader.problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class _Builder:
     named: Mapping[str, Json]
     read: ReadFile
 
-    def case(self, spec: Json, item: object, path: str) -> Case | None:
+    def case(self, spec: Json, common: tuple[Json, ...], item: object, path: str) -> Case | None:
         reader = self.reader
         before = len(reader.problems)
         fields = reader.fields(item, path, ("name", "review", "expect", *_SETTINGS))
@@ -122,7 +124,7 @@ class _Builder:
             release=self._release(spec, fields, path),
             now=self._clock(spec, fields, path),
             params=self._params(spec, fields, path),
-            objects=(*self._cluster(spec, "spec"), *self._cluster(fields, path)),
+            objects=(*common, *self.cluster(fields, path)),
             expect=self._expectation(fields, path),
         )
         return case if len(reader.problems) == before else None
@@ -158,7 +160,7 @@ class _Builder:
             self.reader.problem(where, f"has {stamp}, needs a time with date and offset", "write 2027-01-31T00:00:00Z")
         return now or DEFAULT_CLOCK
 
-    def _cluster(self, fields: Json, path: str) -> list[Json]:
+    def cluster(self, fields: Json, path: str) -> list[Json]:
         if fields.get("cluster") is None:
             return []
         where = f"{path}.cluster"
