@@ -12,7 +12,6 @@ GOOD: list[tuple[Check, list[str]]] = [
     (names.dns_label, ["a", "9", "gpu-0", "a" * 63, "0-0"]),
     (names.dns_subdomain, ["a", "a.b", "kiln-01.example.com", "a" * 253, "1.2.3.4"]),
     (names.driver_name, ["cpu.granite.example", "GPU.Basalt.example", "a" * 63]),
-    (names.pool_name, ["kiln-01", "zone-a/rack-1/fabric", "a/b", "a.b/c.d"]),
     (names.c_identifier, ["a", "_", "A9_b", "a" * 32]),
     (
         names.device_qualified_name,
@@ -42,11 +41,6 @@ BAD: list[tuple[Check, str, str]] = [
     (names.driver_name, "a" * 64, "has 64 characters, more than 63"),
     (names.driver_name, "", "is empty"),
     (names.driver_name, "a_b", "has the character '_'"),
-    (names.pool_name, "", "is empty"),
-    (names.pool_name, "Kiln", "has upper case"),
-    (names.pool_name, "a//b", "has an empty part"),
-    (names.pool_name, "/a", "has an empty part"),
-    (names.pool_name, "a/B", "has the part 'B', which has upper case"),
     (names.c_identifier, "9a", "begins with a digit"),
     (names.c_identifier, "a-b", "has the character '-'"),
     (names.c_identifier, "a" * 33, "has 33 characters, more than 32"),
@@ -83,10 +77,9 @@ def test_any_text_gets_an_answer_on_one_line(check: Check, text: str) -> None:
 
 
 @given(st.text(alphabet="ab9-._/A", max_size=12))
-def test_a_label_is_a_subdomain_and_a_subdomain_is_a_pool_and_a_qualified_name_part(text: str) -> None:
+def test_a_label_is_a_subdomain_and_a_subdomain_is_a_driver_name_and_a_qualified_name(text: str) -> None:
     if names.dns_label(text) is None:
         assert names.dns_subdomain(text) is None
     if names.dns_subdomain(text) is None:
-        assert names.pool_name(text) is None
         assert names.driver_name(text) is None
         assert names.qualified_name(text) is None

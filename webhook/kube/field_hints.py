@@ -19,8 +19,9 @@ MULTIPLIERS: Final = frozenset(("allocationMultiplier", "capacityMultiplier", "d
 
 _ENTRY_FIELDS = MULTIPLIERS | {"capacityKey", "mapping", "overhead"}
 _ENTRY_TYPES = ("NodeAllocatableResourceMapping", "NodeAllocatableResource")
-_SLICE_TYPES = ("ResourceSlice", "ResourceSliceSpec", "ResourcePool", "Device", "BasicDevice", "DeviceCapacity")
-_SLICE_TYPES += ("DeviceAttribute", "Counter", "CounterSet")
+_SLICE_TYPES = frozenset(
+    ("ResourceSlice", "ResourceSliceSpec", "ResourcePool", "Device", "BasicDevice", "DeviceCapacity", "DeviceAttribute")
+)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _YAML_WORDS = re.compile(r"(?i:y|yes|n|no|on|off|true|false|null)")
 _FIX_MAX = 300
@@ -128,7 +129,9 @@ def described(value: object) -> str:
         return "a list"
     if value is None or isinstance(value, bool):
         return flow(value)
-    text = str(value) if isinstance(value, str) or abs(value) < 10**40 else "a very long number"
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a very long number"
+    text = str(value)
     text = text if len(text) <= 60 else text[:60] + "…"
     return f"the text {text!r}" if isinstance(value, str) else f"the number {text}"
 

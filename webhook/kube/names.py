@@ -23,10 +23,8 @@ NEEDS_SUBDOMAIN: Final = (
 )
 NEEDS_DRIVER: Final = "a DNS subdomain of at most 63 characters (dra.example.com)"
 NEEDS_POOL: Final = "DNS subdomains separated by '/', at most 253 characters"
-NEEDS_IDENTIFIER: Final = "a C identifier (letters, digits and '_', no digit first) of at most 32 characters"
 NEEDS_DEVICE_QUALIFIED: Final = "an identifier of at most 32 characters, or domain/identifier"
 NEEDS_LABEL_KEY: Final = "a name of at most 63 characters (letters, digits, '-', '_', '.'), or prefix/name"
-NEEDS_UUID: Final = "a UUID in lower case (xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)"
 
 _MEMO = 1 << 14
 
@@ -58,19 +56,6 @@ node_name = dns_subdomain
 def driver_name(name: str) -> str | None:
     """A DRA driver's name: a subdomain of at most 63 characters; upper case passes, as for CSI drivers."""
     return _too_long(name, DRIVER_MAX) or dns_subdomain(name.lower())
-
-
-@lru_cache(maxsize=_MEMO)
-def pool_name(name: str) -> str | None:
-    """`spec.pool.name` of a ResourceSlice: subdomains separated by `/`."""
-    if not name:
-        return "is empty"
-    reason = _too_long(name, POOL_MAX)
-    if reason or "/" not in name:
-        return reason or dns_subdomain(name)
-    for part in name.split("/"):
-        reason = reason or (_in_part(part, dns_subdomain(part)) if part else "has an empty part")
-    return reason
 
 
 @lru_cache(maxsize=_MEMO)
@@ -125,7 +110,6 @@ def qualified_name(name: str) -> str | None:
 
 
 label_key = qualified_name
-resource_name = qualified_name
 
 
 @lru_cache(maxsize=_MEMO)

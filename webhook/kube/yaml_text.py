@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import yaml
 
@@ -20,6 +20,9 @@ from webhook.kube.places import Place, UnparsableError
 MAX_DEPTH: Final = 100
 # What aliases may add to a document: enough for any file written by hand, far from a text that unfolds without end.
 _MAX_ALIASED = 100_000
+
+# The stubs give events neither the marks nor the tags and anchors that they always have here.
+_Event: TypeAlias = Any
 
 _WORDS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -118,7 +121,7 @@ class _Reader:
                 value, place, _ = self._node(next(self._events), 0)
                 yield value, place
 
-    def _marked_events(self, text: str) -> Iterator[yaml.Event]:
+    def _marked_events(self, text: str) -> Iterator[_Event]:
         try:
             yield from yaml.parse(text, Loader=yaml.CSafeLoader)
         except yaml.MarkedYAMLError as error:
@@ -131,7 +134,7 @@ class _Reader:
             message = f"has the control character 0x{error.character & 0x1FFFFF:02x}"
             raise UnparsableError(message, line + 1, column + 1, "remove it") from None
 
-    def _node(self, event: yaml.Event, depth: int) -> tuple[Any, Place | None, int]:
+    def _node(self, event: _Event, depth: int) -> tuple[Any, Place | None, int]:
         """(value, place, height) of the node that begins with the event."""
         if depth > MAX_DEPTH:
             raise _error(event, f"is nested more than {MAX_DEPTH} levels deep")
@@ -139,6 +142,7 @@ class _Reader:
             return self._alias(event, depth)
         first = self._nodes
         self._nodes += 1
+        value: Any
         inner: dict[str, Place] | list[Place] | None = None
         height = 0
         if isinstance(event, yaml.ScalarEvent):
@@ -152,7 +156,7 @@ class _Reader:
             self._anchors[event.anchor] = _Anchor(value, place, height, self._nodes - first)
         return value, place, height
 
-    def _alias(self, event: yaml.AliasEvent, depth: int) -> tuple[Any, Place | None, int]:
+    def _alias(self, event: _Event, depth: int) -> tuple[Any, Place | None, int]:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
             raise _error(event, f"has the alias *{event.anchor}, which is not defined before it")
@@ -165,7 +169,7 @@ class _Reader:
         place = _place(event, anchor.place.inner) if anchor.place else None
         return anchor.value, place, anchor.height
 
-    def _sequence(self, start: yaml.Event, depth: int) -> tuple[list[Any], list[Place], int]:
+    def _sequence(self, start: _Event, depth: int) -> tuple[list[Any], list[Place], int]:
         _check_tag(start, _TAG + "seq")
         items: list[Any] = []
         places: list[Place] = []
@@ -180,7 +184,7 @@ class _Reader:
                 places.append(place)
         return items, places, height + 1
 
-    def _mapping(self, start: yaml.Event, depth: int) -> tuple[dict[str, Any], dict[str, Place], int]:
+    def _mapping(self, start: _Event, depth: int) -> tuple[dict[str, Any], dict[str, Place], int]:
         _check_tag(start, _TAG + "map")
         members: dict[str, Any] = {}
         places: dict[str, Place] = {}
@@ -205,7 +209,7 @@ class _Reader:
                 places[key] = _place(event, place.inner)
         return members, places, height + 1
 
-    def _key(self, event: yaml.Event, depth: int) -> str:
+    def _key(self, event: _Event, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
             raise _error(event, "has a list or map as a key", "write a text as the key")
         key, _, _ = self._node(event, depth + 1)
@@ -219,7 +223,7 @@ class _Reader:
 
     def _merge(
         self,
-        event: yaml.Event,
+        event: _Event,
         value: object,
         place: Place | None,
         members: dict[str, Any],
@@ -242,7 +246,7 @@ class _Reader:
                 places.update(inner)
 
 
-def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
+def _scalar(event: _Event) -> str | int | float | bool | None:
     text: str = event.value
     if event.tag is None:
         if not event.implicit[0]:
@@ -262,17 +266,17 @@ def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
     raise _unknown_tag(event)
 
 
-def _check_tag(event: yaml.Event, usual: str) -> None:
+def _check_tag(event: _Event, usual: str) -> None:
     if event.tag not in (None, "!", usual):
         raise _unknown_tag(event)
 
 
-def _unknown_tag(event: yaml.Event) -> UnparsableError:
+def _unknown_tag(event: _Event) -> UnparsableError:
     tag = event.tag.replace(_TAG, "!!")
     return _error(event, f"has the tag {tag}, which Kubernetes does not know", "remove the tag")
 
 
-def _is_merge(event: yaml.Event) -> bool:
+def _is_merge(event: _Event) -> bool:
     return (
         isinstance(event, yaml.ScalarEvent)
         and event.value == "<<"
@@ -284,11 +288,11 @@ def _described(key: object) -> str:
     return "null" if key is None else str(key)
 
 
-def _place(event: yaml.Event, inner: dict[str, Place] | list[Place] | None) -> Place:
+def _place(event: _Event, inner: dict[str, Place] | list[Place] | None) -> Place:
     return Place(event.start_mark.line + 1, event.start_mark.column + 1, inner)
 
 
-def _error(event: yaml.Event, message: str, fix: str = "") -> UnparsableError:
+def _error(event: _Event, message: str, fix: str = "") -> UnparsableError:
     return UnparsableError(message, event.start_mark.line + 1, event.start_mark.column + 1, fix)
 
 
