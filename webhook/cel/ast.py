@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 
@@ -126,6 +127,7 @@ class _Decoder:
     def __init__(self, data: bytes) -> None:
         self._names: dict[int, str] = {}
         self._types: dict[int, types.Type] = {}
+        self._known_types: dict[bytes, types.Type] = {}
         self._offsets: dict[int, int] = {}
         self._lines: list[int] = []
         root = b""
@@ -137,7 +139,10 @@ class _Decoder:
                         self._names[key] = _text(content)
             elif number == 3:
                 key, kind = self._map_entry(value)
-                self._types[key] = _type(_bytes(kind))
+                encoded = _bytes(kind)
+                if encoded not in self._known_types:
+                    self._known_types[encoded] = _type(encoded)
+                self._types[key] = self._known_types[encoded]
             elif number == 4:
                 root = _bytes(value)
             elif number == 5:
@@ -158,12 +163,8 @@ class _Decoder:
 
     def _position(self, identity: int) -> tuple[int, int]:
         offset = self._offsets.get(identity, 0)
-        line, start = 1, 0
-        for end in self._lines:
-            if offset < end:
-                break
-            line, start = line + 1, end
-        return line, offset - start + 1
+        line = bisect.bisect_right(self._lines, offset)
+        return line + 1, offset - (self._lines[line - 1] if line else 0) + 1
 
     def _node(self, data: bytes) -> Node:
         identity, kind, body = 0, 0, b""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cel import ast, formatting, operators, regexes
 from webhook.cel.budget import Budget
-from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload
+from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload, unfit
 from webhook.cel.library import Implementation
 from webhook.cel.selection import select_optional
 from webhook.cel.values import NONE, Optional
@@ -21,6 +21,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "_/_": operators.divide,
     "_%_": operators.remainder,
 }
+_UNFIT = (OverflowError, ValueError)  # UnicodeError is one
 _PLAIN = frozenset({int, float, str})
 
 
@@ -334,9 +335,9 @@ def _function(compiler: Compiler, node: ast.Call) -> Run:
     if runs and all(run in compiler.known for run in runs):
         try:
             return compiler.always(apply(table, name, [compiler.known[run] for run in runs], Budget()))
-        except EvaluationError as error:
+        except (EvaluationError, *_UNFIT) as error:
             if name in _CONVERSIONS and node.target is None:
-                raise CelError(error.message, *node.position) from None
+                raise CelError(str(error), *node.position) from None
             # Others fail where and when they are evaluated, as in the API server.
     if name in _PATTERNS and runs[1] in compiler.known:
         _check_pattern(compiler.known[runs[1]], node)
@@ -359,6 +360,8 @@ def _dispatch(
                 return found.run(frame[0], value) if found.charges else found.run(value)
             except EvaluationError as error:
                 raise error.at(position) from None
+            except _UNFIT as error:
+                raise unfit(name, error).at(position) from None
 
         return call_one
     if len(operands) == 2:
@@ -373,6 +376,8 @@ def _dispatch(
                 return found.run(frame[0], first, second) if found.charges else found.run(first, second)
             except EvaluationError as error:
                 raise error.at(position) from None
+            except _UNFIT as error:
+                raise unfit(name, error).at(position) from None
 
         return call_two
 
@@ -382,6 +387,8 @@ def _dispatch(
             return apply(table, name, values, frame[0])
         except EvaluationError as error:
             raise error.at(position) from None
+        except _UNFIT as error:
+            raise unfit(name, error).at(position) from None
 
     return call
 

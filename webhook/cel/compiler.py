@@ -190,12 +190,15 @@ class Compiler:
             return with_optional
         if all(element in self.known for element in elements):
             return self.always([self.known[element] for element in elements])  # nothing ever changes a value
+        self.count(_LIST_COST)
         return lambda frame: [element(frame) for element in elements]
 
     def _map(self, node: ast.MakeMap) -> Run:
         self._same_types((entry.key, False) for entry in node.entries)
         self._same_types((entry.value, entry.optional) for entry in node.entries)
         entries = tuple((self.node(e.key), self.node(e.value), e.optional, e.key.position) for e in node.entries)
+
+        self.count(_MAP_COST)
 
         def make(frame: Frame) -> dict[Any, Any]:
             made: dict[Any, Any] = {}
@@ -211,7 +214,9 @@ class Compiler:
                     raise EvaluationError(f"has a key of type {type_name(key)}, needs a simple one", *position)
                 # true and 1 are one key to Python.
                 if key in made and any(old == key and type(old) is not type(key) for old in made):
-                    raise EvaluationError(f"has the key {key} twice, needs keys that differ", *position)
+                    raise EvaluationError(
+                        f"has a key of type {type_name(key)} equal to another, needs keys that differ", *position
+                    )
                 made[key] = value
             return made
 
@@ -242,6 +247,8 @@ class Compiler:
         return self._functions.get((name, member, count))
 
 
+# What cel-go charges for making one.
+_LIST_COST, _MAP_COST = 10, 30
 _KEYS = operators.NUMBERS | {str, bool, type(None)}
 
 

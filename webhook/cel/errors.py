@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from webhook.cel.values import type_name
+
+_LONGEST = 300  # characters of an error: values in it may be huge
+
 
 class CelError(ValueError):
     """An expression that cannot be used.
@@ -23,10 +27,10 @@ class EvaluationError(Exception):
     """An expression that ended without a value, at `line` and `column` (from 1; 0 while not yet known)."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
-        self.message = message
+        self.message = message if len(message) <= _LONGEST else message[: _LONGEST - 3] + "..."
         self.line = line
         self.column = column
-        super().__init__(message)
+        super().__init__(self.message)
 
     def at(self, position: tuple[int, int]) -> EvaluationError:
         """The same error, placed at `position` unless an inner part of the expression has placed it already."""
@@ -38,12 +42,18 @@ class EvaluationError(Exception):
         return f"{self.line}:{self.column}: {self.message}" if self.line else self.message
 
 
+def unfit(name: str, error: Exception) -> EvaluationError:
+    """The error of a function that was given a value beyond what CEL knows: a number of more than 64 bits, text that
+    is no Unicode. JSON can hold both; the API server never sees them.
+    """
+    reason = "text that is not Unicode" if isinstance(error, UnicodeError) else "a number beyond 64 bits"
+    return EvaluationError(f"{name} has {reason}, needs a value that JSON and CEL both know")
+
+
 class BudgetError(EvaluationError):
     """The expression cost more than its budget. Unlike other errors, `||`, `&&` and `exists` never absorb it."""
 
 
 def no_overload(name: str, *values: object) -> EvaluationError:
     """The error of an operator or function that was given values it has no meaning for."""
-    from webhook.cel.values import type_name
-
     return EvaluationError(f"no such overload: {name} of ({', '.join(type_name(value) for value in values)})")

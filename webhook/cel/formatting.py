@@ -18,6 +18,7 @@ LIBRARY = Library()
 
 MAX_PRECISION = 1000
 MAX_DEPTH = 64
+_VALUE_COST = 5  # of one value within what %s writes
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _INTEGERS = (int, Uint)
@@ -133,7 +134,7 @@ def _text(budget: Budget, value: object, depth: int) -> Iterator[str]:
     """What `%s` writes. Within lists and maps strings have quotes; the entries of maps are in the order of keys."""
     if depth > MAX_DEPTH:
         raise EvaluationError(f"has values nested deeper than {MAX_DEPTH}, needs fewer to format them")
-    budget.spend(1)
+    budget.spend(_VALUE_COST)
     value = _narrow(value)
     if isinstance(value, str):
         yield quoted(value) if depth else value

@@ -142,8 +142,10 @@ def _distinct(budget: Budget, values: list[Any]) -> list[Any]:
             if value in strings:
                 continue
             strings.add(value)
-        elif any(operators.equal(value, other, budget) for other in found):
-            continue
+        else:
+            budget.spend(len(found))
+            if any(operators.equal(value, other, budget) for other in found):
+                continue
         found.append(value)
     return found
 

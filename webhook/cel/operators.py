@@ -60,6 +60,9 @@ def contains(container: object, wanted: object, budget: Budget) -> bool:
         if type(wanted) is str:  # the usual case: Python's own search, charged as if it went to the end
             budget.spend(len(container) + 1)
             return wanted in container
+        budget.spend(len(container) + 1)
+        if type(wanted) in NUMBERS and wanted not in container:  # Python finds at least what CEL finds
+            return False
         for element in container:
             budget.spend(1)
             if equal(element, wanted, budget):
@@ -90,7 +93,9 @@ def index(container: object, key: object) -> object:
         if key is None or kind is bool or kind in NUMBERS:
             if has_key(container, key):
                 return container[key]
-            raise EvaluationError(f"no such key: {key}")
+            raise EvaluationError(
+                f"no such key: {key if type(key) is not int or abs(key) <= INT_MAX else to_double(key)}"
+            )
         raise no_overload("[]", container, key)
     if isinstance(container, _LISTS):
         position = list_position(container, key)
@@ -100,11 +105,10 @@ def index(container: object, key: object) -> object:
     raise no_overload("[]", container, key)
 
 
-def list_position(container: object, key: object) -> int:
+def list_position(container: object, key: Any) -> int:
     """The index that a number means; a double counts when it is whole."""
-    if type(key) is int or type(key) is Uint:
-        return int(key)
-    if type(key) is float and key.is_integer():
+    kind = type(key)
+    if (kind is int or kind is Uint or (kind is float and key.is_integer())) and INT_MIN <= key <= INT_MAX:
         return int(key)
     raise no_overload("[]", container, key)
 

@@ -124,35 +124,40 @@ def _replace_some(budget: Budget, text: str, old: str, new: str, limit: int) -> 
     return text.replace(old, new, places)
 
 
-@LIBRARY.member("substring", str, int)
-def _substring(text: str, start: int) -> str:
-    return _substring_to(text, start, len(text))
+@LIBRARY.member("substring", str, int, charges=True)
+def _substring(budget: Budget, text: str, start: int) -> str:
+    return _substring_to(budget, text, start, len(text))
 
 
-@LIBRARY.member("substring", str, int, int)
-def _substring_to(text: str, start: int, end: int) -> str:
+@LIBRARY.member("substring", str, int, int, charges=True)
+def _substring_to(budget: Budget, text: str, start: int, end: int) -> str:
+    budget.spend(len(text) // 10)
     if start > end or not 0 <= start <= len(text) or not 0 <= end <= len(text):
         raise EvaluationError(f"index out of range: {start} to {end} of {len(text)}")
     return text[start:end]
 
 
-@LIBRARY.member("lowerAscii", str)
-def _lower(text: str) -> str:
+@LIBRARY.member("lowerAscii", str, charges=True)
+def _lower(budget: Budget, text: str) -> str:
+    budget.spend(len(text) // 10)
     return text.translate(_LOWER)
 
 
-@LIBRARY.member("upperAscii", str)
-def _upper(text: str) -> str:
+@LIBRARY.member("upperAscii", str, charges=True)
+def _upper(budget: Budget, text: str) -> str:
+    budget.spend(len(text) // 10)
     return text.translate(_UPPER)
 
 
-@LIBRARY.member("trim", str)
-def _trim(text: str) -> str:
+@LIBRARY.member("trim", str, charges=True)
+def _trim(budget: Budget, text: str) -> str:
+    budget.spend(len(text) // 10)
     return text.strip(_SPACES)
 
 
-@LIBRARY.member("reverse", str)
-def _reverse(text: str) -> str:
+@LIBRARY.member("reverse", str, charges=True)
+def _reverse(budget: Budget, text: str) -> str:
+    budget.spend(len(text) // 10)
     return text[::-1]
 
 

@@ -24,13 +24,19 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
     """(field number, value) in order: int for varints and fixed widths, bytes for everything with a length."""
     at, end = 0, len(data)
     while at < end:
-        key, at = varint(data, at)
+        key, at = data[at], at + 1  # nearly every number is below 128 and needs no loop
+        if key >= 0x80:
+            key, at = varint(data, at - 1)
         kind = key & 7
         if kind == 0:
-            number, at = varint(data, at)
+            number, at = data[at], at + 1
+            if number >= 0x80:
+                number, at = varint(data, at - 1)
             yield key >> 3, number
         elif kind == 2:
-            length, at = varint(data, at)
+            length, at = data[at], at + 1
+            if length >= 0x80:
+                length, at = varint(data, at - 1)
             yield key >> 3, data[at : at + length]
             at += length
         elif kind == 1:
