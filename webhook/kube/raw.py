@@ -6,7 +6,7 @@ The API server accepts ``null`` for any field, and files hold anything; a wrong 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 Json = dict[str, Any]
@@ -25,12 +25,11 @@ def sequence(value: object) -> list[Any]:
     return value if isinstance(value, list) else _EMPTY
 
 
-def objects(value: object) -> Iterator[tuple[int, Json]]:
+def objects(value: object) -> Iterable[tuple[int, Json]]:
     """Index and value of each JSON object in the array ``value``; other members are skipped."""
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            if isinstance(item, dict):
-                yield index, item
+    if not isinstance(value, list) or not value:
+        return ()
+    return [(index, item) for index, item in enumerate(value) if isinstance(item, dict)]
 
 
 def text(value: object) -> str:
