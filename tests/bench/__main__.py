@@ -99,7 +99,7 @@ def decisions() -> None:
         for nodes, snapshot in snapshots.items():
             choose = random.Random(7)
             chosen = [choose.randrange(nodes) for _ in range(DECISIONS)]
-            reviews = [fleet.allocation_review(20_000 + number, node) for number, node in enumerate(chosen)]
+            reviews = [fleet.allocation_review(node - node % 2, node) for node in chosen]
             texts = [json.dumps(review, separators=(",", ":")).encode() for review in reviews]
             book = books[nodes]
             # A node's page is made when it is first asked for and kept until something of the node changes; what it

@@ -13,13 +13,17 @@ RESOURCE = "resource.k8s.io/v1"
 CREATED = "2026-11-20T09:00:00Z"
 
 
+# The number of the node with a hundred cpus and more, for the slice with a device for each.
+BIG = 99_999
+
+
 def name(number: int) -> str:
     return f"node-{number:05d}"
 
 
-def node(number: int) -> Json:
+def node(number: int, cpus: str = "62") -> Json:
     amounts = {
-        "cpu": "62",
+        "cpu": cpus,
         "memory": "226492416Ki",
         "hugepages-1Gi": "16Gi",
         "ephemeral-storage": "380Gi",
@@ -39,7 +43,7 @@ def node(number: int) -> Json:
             },
         },
         "status": {
-            "capacity": {**amounts, "cpu": "64"},
+            "capacity": amounts,
             "allocatable": amounts,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {"bootID": f"b0070001-0000-4000-8000-{number:012d}", "kubeletVersion": "v1.36.3"},
@@ -237,23 +241,27 @@ def rollout() -> Json:
 
 
 def cluster(nodes: int) -> Iterator[Json]:
-    """The objects of a fleet: nodes with four slices each; on every second one a bound claim and its pod."""
+    """The objects of a fleet: nodes with four slices each; for every second one a bound claim and its pod, for the
+    others a claim that waits to be allocated, and its pod.
+    """
     yield from classes()
     yield rollout()
+    yield node(BIG, "254")
     for number in range(nodes):
         yield node(number)
         yield from slices(number)
-        if number % 2:
-            bound = pod(number, f"claim-{number}")
-            bound["spec"]["nodeName"] = name(number)
-            yield bound
-            yield claim(number, number)
+        bound = number % 2 == 1
+        user = pod(number, f"claim-{number}")
+        if bound:
+            user["spec"]["nodeName"] = name(number)
+        yield user
+        yield claim(number, number if bound else None)
 
 
 def big_slice(devices: int = 128) -> Json:
     """A slice of one device a logical CPU, about 50 KB."""
     return slice_of(
-        0,
+        BIG,
         "big",
         [
             {
@@ -269,7 +277,7 @@ def big_slice(devices: int = 128) -> Json:
                     **_numa(index // 64),
                 },
                 "capacity": {"cache": {"value": "2Mi"}},
-                "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "250m"}},
+                "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}},
             }
             for index in range(devices)
         ],
@@ -283,7 +291,7 @@ def review(operation: str, obj: Json, old: Json | None = None, sub_resource: str
 
 
 def pod_review() -> Json:
-    return review("CREATE", pod(10_000_000, "claim-1"))
+    return review("CREATE", pod(0, "claim-0"))
 
 
 def slice_review() -> Json:
@@ -291,5 +299,5 @@ def slice_review() -> Json:
 
 
 def allocation_review(number: int, on: int) -> Json:
-    """The scheduler allocates a claim on node ``on`` and reserves it."""
+    """The scheduler allocates claim ``number``, an even one, on node ``on`` and reserves it."""
     return review("UPDATE", claim(number, on), claim(number), "status", "system:kube-scheduler")

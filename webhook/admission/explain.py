@@ -94,6 +94,7 @@ def _facts(facts: Facts) -> Tree:
         value = vars(facts).get(name)
         if value is not None and name != "request":
             read[name] = _value(value)
+    read.get("claim", {}).pop("fit", None)  # these are the sums
     return {name: fields for name, fields in read.items() if fields}
 
 
@@ -105,7 +106,7 @@ def _value(value: object) -> Any:
             items = [_value(item) for item in list(value)[:_MOST_ITEMS]]
             return items if len(value) <= _MOST_ITEMS else [*items, f"and {len(value) - _MOST_ITEMS} more"]
         case Finding():
-            return f"{value.rule}: {one_line(value.path)}: {value.message}"
+            return value.rule
         case Mapping():
             return {str(key): _value(item) for key, item in list(value.items())[:_MOST_ITEMS]}
         case _ if any(isinstance(field, Fact) for field in vars(type(value)).values()):
@@ -178,8 +179,7 @@ def _fact_lines(name: str, value: Any, indent: str) -> Iterator[str]:
         for key, item in value.items():
             yield from _fact_lines(f"{name}.{key}", item, indent)
     elif isinstance(value, list) and value:
-        yield f"{indent}{name}:"
-        for item in value:
-            yield f"{indent}  {item}"
+        yield f"{indent}{name}: {', '.join(map(str, value))}"
     else:
-        yield f"{indent}{name}: {'none' if value in (None, [], {}) else value}"
+        shown = str(value).lower() if isinstance(value, bool) else value
+        yield f"{indent}{name}: {'none' if value in (None, '', [], {}) else shown}"
