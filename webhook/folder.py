@@ -38,10 +38,17 @@ def _within(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[st
     with os.scandir(folder) as entries:
         found = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in found:
-        if entry.is_dir():
+        if _is_folder(entry):
             yield from _within(entry.path, (*above, identity))
         elif entry.name.endswith(SUFFIXES):
             yield entry.path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads nowhere, which reading it then says
+        return False
 
 
 def stamp(path: str) -> Stamp | None:
