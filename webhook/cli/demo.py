@@ -95,7 +95,7 @@ def _tell(description: str, response: dict[str, Any]) -> None:
     for line in rest:
         out(line)
     causes = response.get("status", {}).get("details", {}).get("causes", [])
-    for text in [*(each["message"] for each in causes), *response.get("warnings", ())]:
+    for text in [*(each["message"] for each in causes), *(f"warning: {each}" for each in response.get("warnings", ()))]:
         for line in wrapped(text, " " * 9, " " * 9):
             out(paint(line, dim=True))
 

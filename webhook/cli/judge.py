@@ -90,7 +90,8 @@ class Judge:
 def _writes(obj: Json) -> Iterator[tuple[Request, str]]:
     """The writes that would bring ``obj`` into a cluster, with the endpoints that see them."""
     bare = {name: value for name, value in obj.items() if name != "status"}
-    created = read_request(raw_request("CREATE", bare))
+    # What is wrong with a pod's spec depends on whether it has ended, and on the claims made for it.
+    created = read_request(raw_request("CREATE", obj if obj.get("kind") == "Pod" else bare))
     for endpoint in ENDPOINTS:
         yield created, endpoint
     if isinstance(obj.get("status"), dict):

@@ -9,6 +9,7 @@ import click
 from webhook.cli import sources
 from webhook.cli.console import out
 from webhook.cli.options import cluster_options, output_option
+from webhook.kube.raw import text
 
 
 @click.group()
@@ -49,3 +50,46 @@ def show(
     value = views.show(Book(), snapshot, at, nodes or None)
     out(render(value) if output == "text" else dump(value, output))
     return 0
+
+
+@ledger.command(
+    epilog="""\b
+Examples:
+  allocguard ledger fit --claim claim.yaml --cluster cluster.yaml
+  allocguard ledger fit --claim claim.yaml --pod pod.yaml --cluster cluster.yaml -o json
+\b
+Exit code 1: it fits nowhere."""
+)
+@click.option("--claim", "claims", multiple=True, required=True, metavar="F", help="Claims or templates (repeatable).")
+@click.option("--pod", "pods", multiple=True, metavar="F", help="The pod that uses the claims: its request counts too.")
+@cluster_options
+@output_option("text", "json", "yaml")
+def fit(
+    claims: tuple[str, ...],
+    pods: tuple[str, ...],
+    clusters: tuple[str, ...],
+    at: datetime,
+    minor: int | None,
+    gates: dict[str, bool],
+    output: str,
+) -> int:
+    """Which nodes could take the claims together, why not the others, and the smallest change that would help."""
+    from webhook.cli.ledger_text import render_fit
+    from webhook.cli.output import dump
+    from webhook.kube.claims import read_claim, read_template
+    from webhook.kube.core import read_pod
+    from webhook.ledger import views
+    from webhook.ledger.book import Book
+
+    sources.check_stdin(claims, pods, clusters)
+    world = sources.needed_cluster(clusters, minor, gates)
+    readers = {"ResourceClaim": read_claim, "ResourceClaimTemplate": read_template}
+    wanted = [readers[text(each["kind"])](each) for each in sources.of_kinds(claims, tuple(readers))]
+    users = [read_pod(each) for each in sources.of_kinds(pods, ("Pod",))]
+    if not wanted:
+        raise click.exceptions.Exit(2)
+    if len(users) > 1:
+        raise click.UsageError(f"--pod: has {len(users)} pods, needs one: all claims are fitted with it together")
+    value = views.fit_view(Book(), world.snapshot, wanted, at, *users)
+    out(render_fit(value) if output == "text" else dump(value, output))
+    return 1 if value["verdict"] == "nowhere" else 0

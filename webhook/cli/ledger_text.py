@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.cli.console import paint, severity, table
+from webhook.cli.console import paint, severity, table, wrapped
 from webhook.cli.report import plural
 from webhook.kube.finding import one_line
 
@@ -20,6 +20,39 @@ def render(value: dict[str, Any]) -> str:
         lines += ["", *_node(node)]
     lines += ["", _summary(value["nodes"])]
     return "\n".join(lines)
+
+
+def render_fit(value: dict[str, Any]) -> str:
+    """The text of what ``ledger fit`` prints as JSON."""
+    nodes = value["nodes"]
+    count = sum(node["fits"] for node in nodes)
+    colour = "green" if count else "red"
+    lines = [paint(f"fits {value['verdict']}: {count} of {plural(len(nodes), 'node')}", colour, bold=True)]
+    size = max((len(node["node"]) for node in nodes), default=0)
+    for node in nodes:
+        verdict = paint("yes", "green") if node["fits"] else paint("no", "red")
+        unsure = " (it may: not everything could be judged)" if node["fits"] and not node["sure"] else ""
+        lines.append(f"  {one_line(node['node']):<{size}}  {verdict}{unsure}")
+        for reason in node["reasons"]:
+            place = f"{one_line(reason['path'])}: " if reason["path"] else ""
+            fix = f"; {one_line(reason['fix'])}" if reason["fix"] else ""
+            lines += wrapped(f"{reason['rule']}: {place}{reason['message']}{fix}", " " * 6, " " * 10)
+    if value["smallestChange"]:
+        lines.append("what would help, each alone:")
+        lines += [f"  {_change(each)}" for each in value["smallestChange"]]
+    return "\n".join(lines)
+
+
+def _change(change: dict[str, Any]) -> str:
+    claim, node, amount = one_line(change["claim"]), one_line(change["node"]), change["amount"]
+    resource = one_line(change["resource"])
+    match change["kind"]:
+        case "release":
+            return f"release {claim}, which holds {amount} of {resource} on {node}"
+        case "shrink":
+            return f"ask for {amount} less of {resource} in {claim}, for {node}"
+        case _:
+            return f"give {node} {amount} more of {resource}"
 
 
 def _summary(nodes: list[dict[str, Any]]) -> str:
@@ -42,7 +75,7 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield from ["", *table(["zone", "resource", "capacity", "claims", "free"], rows, "  ", left=2)]
     if node["charges"]:
-        yield from ["", *table(_CHARGE_HEAD, [_charge(each) for each in node["charges"]], "  ", left=len(_CHARGE_HEAD))]
+        yield from ["", *table(_CHARGE_HEAD, list(_charges(node["charges"])), "  ", left=len(_CHARGE_HEAD))]
     if node["pools"]:
         yield ""
     for pool in node["pools"]:
@@ -59,20 +92,21 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
         yield f"  {severity(each['severity'])} {each['rule']}: {label}: {path}{each['message']}{fix}"
 
 
-_CHARGE_HEAD = ("claim", "for", "device", "zone", "resource", "amount", "formula", "state")
+_CHARGE_HEAD = ("claim", "for", "state", "resource", "amount", "formula", "zone", "device")
 
 
-def _charge(charge: dict[str, Any]) -> list[str]:
-    claim, key = charge["claim"], charge["key"]
-    zone = "" if charge["zone"] is None else str(charge["zone"])
-    cells = [
-        f"{claim['namespace']}/{claim['name']}",
-        " ".join(charge["pods"]),
-        f"{key['driver']}/{key['pool']}/{key['device']}",
-        zone,
-        charge["resource"],
-        charge["amount"],
-        charge["formula"],
-        charge["state"],
-    ]
-    return [one_line(cell) for cell in cells]
+def _charges(charges: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """The rows of the charges; what they share with the row above is not said again."""
+    above: list[str] = []
+    for charge in charges:
+        claim, key = charge["claim"], charge["key"]
+        whom = [f"{claim['namespace']}/{claim['name']}", " ".join(charge["pods"]), charge["state"]]
+        what = [
+            charge["resource"],
+            charge["amount"],
+            charge["formula"],
+            "" if charge["zone"] is None else str(charge["zone"]),
+            f"{key['driver']}/{key['pool']}/{key['device']}",
+        ]
+        yield [one_line(cell) for cell in (["", "", ""] if whom == above else whom) + what]
+        above = whom

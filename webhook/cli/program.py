@@ -25,6 +25,7 @@ COMMANDS = {
     "demo": "the whole story on the shipped example cluster",
     "completion": "print the completion script of a shell",
 }
+NAME = "allocguard"
 INTERRUPTED = 130
 
 
@@ -55,7 +56,7 @@ class Program(click.Group):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         session = Session()
-        code = self._run(args, prog_name or "allocguard", session, extra)
+        code = self._run(args, session, extra)
         with suppress(ValueError):
             try:
                 sys.stdout.flush()
@@ -63,12 +64,12 @@ class Program(click.Group):
                 silence(sys.stdout)
         sys.exit(code)
 
-    def _run(self, args: Sequence[str] | None, name: str, session: Session, extra: dict[str, Any]) -> int:
+    def _run(self, args: Sequence[str] | None, session: Session, extra: dict[str, Any]) -> int:
         extra = {**extra, "standalone_mode": False, "obj": session}
         try:
-            code = super().main(args, name, **extra)
+            code = super().main(args, NAME, **extra)
         except click.UsageError as error:
-            where = error.ctx.command_path if error.ctx else name
+            where = error.ctx.command_path if error.ctx else NAME
             note(f"{_plain(error.format_message())}; see `{where} --help`")
             return 2
         except click.ClickException as error:

@@ -14,6 +14,7 @@ from webhook.cli.console import Unreachable, Unusable, note, problem
 if TYPE_CHECKING:
     from webhook.cluster.files import Cluster
     from webhook.kube.documents import Document, Unreadable
+    from webhook.kube.raw import Json
     from webhook.policy.revision import Revision
 
 STDIN = "-"
@@ -52,6 +53,19 @@ def parse(name: str, data: bytes) -> list[Document]:
         problem(f"{name}: has no document; write an object with apiVersion and kind")
     unreadable(item for item in items if isinstance(item, Unreadable))
     return [item for item in items if isinstance(item, Document)]
+
+
+def of_kinds(paths: Sequence[str], kinds: Sequence[str]) -> list[Json]:
+    """The objects of these kinds among the documents of ``paths``; others are told and skipped."""
+    found = []
+    for document in documents(paths):
+        if document.value.get("kind") in kinds:
+            found.append(document.value)
+            continue
+        line, column = document.position("kind")
+        place = f"{document.file}:{line}:{column}"
+        problem(f"{place}: has the kind {document.value.get('kind')!r}, needs {' or '.join(kinds)}; leave it out")
+    return found
 
 
 def unreadable(items: Iterable[Unreadable]) -> None:
