@@ -83,3 +83,7 @@ def test_the_pods_of_the_samples_are_accepted():
 def test_any_json_is_survived(entries):
     for minor in (36, 37):
         entry_problems({"spec": 7, "status": {"nodeAllocatableResourceClaimStatuses": entries}}, Release(minor))
+
+
+def test_c16_the_shape_of_the_other_release_is_no_silent_zero():
+    assert causes(36, NEW) == [(".resources", REQUIRED)]

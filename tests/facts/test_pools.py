@@ -4,6 +4,8 @@ from datetime import timedelta
 from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.facts.builders import (
     NOW,
@@ -292,3 +294,65 @@ def test_the_labels_of_a_node_decide_whether_it_sees_a_slice():
     seen, unseen = node(labels={"zone": "a"}), node(labels={"zone": "b"})
     assert phase(seen, shelf, pool="shelf") == ("Fresh", [])
     assert phase(unseen, shelf, pool="shelf") == ("Unknown", ["pool-unknown"])
+
+
+def test_b10_a_pool_name_on_two_nodes_is_whole_on_each():
+    both = [slice_of(gpu("eth1"), name=f"s{i}", where=f"n{i}", pool="storage-lan") for i in (1, 2)]
+    for where in ("n1", "n2"):
+        assert phase(node(), node("n2"), *both, at=where, pool="storage-lan") == ("Fresh", [])
+
+
+def test_a5_a_reboot_changes_nothing_that_slices_show():
+    rebooted = node(nodeInfo={"bootID": "another"})
+    held = claim(results=[result()], reserved=[pod_ref()])
+    assert phase(rebooted, slice_of(grp()), held) == ("Fresh", [])
+
+
+def test_what_is_missing_is_remembered_for_these_slices_and_claims_only():
+    held = claim(results=[result("gone")], reserved=[pod_ref()])
+    snapshot = world(node(), slice_of(grp()), held)
+
+    def judged(known):
+        return pool_state(known, "d.example", "n1", "n1", NOW).phase
+
+    assert judged(snapshot) == judged(snapshot) == "Rebuilding"
+    assert judged(snapshot.remove(held)) == "Fresh"
+    assert judged(snapshot.put(slice_of(grp("gone")))) == "Fresh"
+    assert judged(snapshot) == "Rebuilding"
+    assert pool_state(snapshot, "d.example", "n1", "n1", NOW, besides="uid-c1").phase == "Fresh"
+
+
+@given(st.permutations(range(5)))
+def test_the_order_of_slices_never_matters(order):
+    objs = [
+        slice_of(grp("a"), name="s0", generation=2, count=2),
+        slice_of(grp("b"), name="s1", generation=2, count=2),
+        slice_of(grp("a"), name="s2", generation=1, count=1),
+        slice_of(grp("c"), name="s3", where="n2", pool="n1", generation=2, count=2),
+        slice_of(grp("b"), name="s4", where="n2", pool="n1", generation=3, count=1),
+    ]
+    found = state(node(), node("n2"), *[objs[i] for i in order])
+    assert (found.phase, [r.rule for r in found.reasons]) == ("Rebuilding", ["pool-rebuilding"])
+    assert set(found.survey.devices) == {"a", "b"}
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["name", "capacity", "consumesCounters", "counters", "counterSet", "value", "basic"]),
+                inner,
+            )
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_json_is_survived(value):
+    broken = slice_of(name="s2", count=2)
+    broken["spec"] |= {"devices": value, "sharedCounters": value}
+    state(node(), broken)
+    pooled = slice_of(name="s3")
+    pooled["spec"]["pool"] = value
+    state(node(), broken, pooled)

@@ -36,7 +36,7 @@ def status_problems(pod: Pod, old: Pod | None, snapshot: Snapshot, release: Rele
     for index, entry in enumerate(pod.entries):
         found += _entry(pod, entry, f"{BASE}[{index}]", old is None, snapshot, release)
     if pod.node or pod.entries:
-        found += _uncounted(pod, snapshot)
+        found += uncounted_problems(pod, snapshot)
     return found
 
 
@@ -90,7 +90,8 @@ def _containers(pod: Pod, entry: Entry, path: str, cost: Footprint) -> list[Find
     return [Finding("pod-status-disagrees", f"{path}.containers", has, needs, severity="warning")]
 
 
-def _uncounted(pod: Pod, snapshot: Snapshot) -> list[Finding]:
+def uncounted_problems(pod: Pod, snapshot: Snapshot) -> list[Finding]:
+    """``uncounted`` for each allocated claim of the pod that costs something and has no entry in its status."""
     found: list[Finding] = []
     for claim, cost in counted(pod, snapshot).uncounted:
         amounts = ", ".join(f"{of_resource(name, amount)} {name}" for name, amount in cost.amounts.items())

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 from webhook.facts.matching import slice_applies
 from webhook.kube.quantity import Number
 from webhook.kube.raw import mapping, text
 from webhook.kube.resource import Device, Slice
 from webhook.kube.snapshot import Snapshot
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,12 @@ class Survey:
         return bool(self.digests)
 
 
-class _Slices:
-    """Slices compared by identity: models are immutable and shared between snapshots."""
+class Same(Generic[T]):
+    """Models compared by identity: they are immutable and shared between snapshots."""
 
     __slots__ = ("items",)
 
-    def __init__(self, items: tuple[Slice, ...]) -> None:
+    def __init__(self, items: tuple[T, ...]) -> None:
         self.items = items
 
     def __hash__(self) -> int:
@@ -55,7 +58,7 @@ class _Slices:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _Slices)
+            isinstance(other, Same)
             and len(self.items) == len(other.items)
             and all(mine is theirs for mine, theirs in zip(self.items, other.items, strict=True))
         )
@@ -63,11 +66,11 @@ class _Slices:
 
 def survey(slices: tuple[Slice, ...]) -> Survey:
     """What ``slices`` of one pool and generation offer; remembered, so asking again is a look-up."""
-    return _survey(_Slices(slices))
+    return _survey(Same(slices))
 
 
 @lru_cache(maxsize=8192)
-def _survey(key: _Slices) -> Survey:
+def _survey(key: Same[Slice]) -> Survey:
     devices: dict[str, tuple[Slice, Device]] = {}
     sets: dict[str, Mapping[str, Number | None]] = {}
     invalid: list[Reason] = []

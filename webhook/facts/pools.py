@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 from webhook.facts.placement import claim_node
-from webhook.facts.pool_survey import Reason, Survey, View, current, survey, view
+from webhook.facts.pool_survey import Reason, Same, Survey, View, current, survey, view
 from webhook.facts.times import age, duration, instant
 from webhook.kube.claims import Claim
 from webhook.kube.finding import Finding
@@ -20,6 +22,10 @@ from webhook.kube.rollout import DEFAULT_WINDOW, DriverRollout
 from webhook.kube.snapshot import Snapshot
 
 Phase = Literal["Fresh", "Rebuilding", "Gone", "Invalid", "Unknown"]
+
+_MOST_REASONS = 3
+# A lost mapping shows on every claim it booked: a pool that half the cluster uses need not be read to its end.
+_MOST_CLAIMS = 256
 
 WAIT = "new claims wait, bound ones stay; the driver has to finish publishing"
 
@@ -140,25 +146,31 @@ def _completeness(seen: View) -> list[Reason]:
 
 def _verification(snapshot: Snapshot, key: tuple[str, str], seen: View, offered: Survey, besides: str) -> list[Reason]:
     """What bound claims hold against a pool that looks complete: their devices must be there, with their costs."""
-    found: list[Reason] = []
-    for claim in snapshot.pool_claims.get(key, ()):
-        if claim.id == besides or claim.allocation is None or not claim.reserved_for:
-            continue
-        for result in claim.allocation.results:
-            if (result.driver, result.pool) != key or result.device in offered.devices:
-                continue
-            if any(result.device == device.name for item in seen.elsewhere for device in item.devices):
-                continue
-            has = f"no device {result.device}, which claim {claim.key} holds"
-            fix = f"publish {result.device} again, or release {claim.key}"
-            found.append(Reason("pool-rebuilding", has, "the devices of all bound claims", fix))
-        if not offered.mapped and _lost_mapping(snapshot, claim):
+    claims = snapshot.pool_claims.get(key, ())
+    published = Same((*seen.kept, *seen.elsewhere))
+    missing = [reason for claim, reason in _missing(published, Same(claims), key) if claim != besides]
+    if missing or offered.mapped:
+        return missing[:_MOST_REASONS]
+    for claim in islice(claims, _MOST_CLAIMS):
+        if claim.id != besides and _lost_mapping(snapshot, claim):
             has = f"no node cost any more, though claim {claim.key} was booked by one"
             fix = f"publish the mapping again, or release {claim.key} first"
-            found.append(Reason("mapping-lost", has, "the mapping it had", fix))
-        if len(found) >= 3:
-            break
-    return found
+            return [Reason("mapping-lost", has, "the mapping it had", fix)]
+    return []
+
+
+@lru_cache(maxsize=2048)
+def _missing(slices: Same[Slice], claims: Same[Claim], key: tuple[str, str]) -> tuple[tuple[str, Reason], ...]:
+    """The devices of the pool ``key`` that bound claims hold and no slice offers, with the ids of these claims."""
+    devices = {device.name for item in slices.items for device in item.devices}
+    found: list[tuple[str, Reason]] = []
+    for claim in claims.items:
+        for result in claim.allocation.results if claim.allocation is not None and claim.reserved_for else ():
+            if (result.driver, result.pool) == key and result.device not in devices:
+                has = f"no device {result.device}, which claim {claim.key} holds"
+                fix = f"publish {result.device} again, or release {claim.key}"
+                found.append((claim.id, Reason("pool-rebuilding", has, "the devices of all bound claims", fix)))
+    return tuple(found)
 
 
 def _lost_mapping(snapshot: Snapshot, claim: Claim) -> bool:

@@ -6,12 +6,15 @@ from datetime import datetime
 
 from webhook.facts.placement import claim_node, find_device
 from webhook.facts.pools import booked
-from webhook.facts.times import age
+from webhook.facts.times import age, instant
 from webhook.kube.claims import Claim, Consumer
 from webhook.kube.finding import Finding
 from webhook.kube.snapshot import Snapshot
 
 _RESERVED = "status.reservedFor"
+
+# A scheduler stamps an allocation when it makes it, and writes it at once.
+_WRITE_SECONDS = 60
 
 
 def mapped(claim: Claim, snapshot: Snapshot) -> bool:
@@ -28,6 +31,13 @@ def mapped(claim: Claim, snapshot: Snapshot) -> bool:
             return True
         gone = gone or offer is None
     return gone and booked(snapshot, claim)
+
+
+def _settled(claim: Claim, now: datetime) -> bool:
+    """Whether an allocation is older than a write of it by a scheduler can be: somebody judges stored objects."""
+    stamp = claim.allocation.timestamp if claim.allocation is not None else ""
+    moment = instant(stamp)
+    return moment is None or (now - moment).total_seconds() > _WRITE_SECONDS
 
 
 def _who(consumer: Consumer) -> str:
@@ -55,7 +65,7 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
     added = [(i, consumer) for i, consumer in enumerate(claim.reserved_for) if _identity(consumer) not in known]
     fresh = before is None or before.identity != claim.allocation.identity
     found: list[Finding] = []
-    if old is None:
+    if old is None or claim.deleting:
         # What stands in a stored object besides living consumers is a leftover, not somebody who shares.
         added = [(i, consumer) for i, consumer in added if not _ended(consumer, claim, snapshot)]
     if (fresh or added) and mapped(claim, snapshot):
@@ -66,7 +76,7 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
         path = "status.allocation.allocationTimestamp"
         needs = "the time stamp every scheduler sets; a 1.36 scheduler cannot add it later and never binds the pod"
         found.append(Finding("allocation-without-timestamp", path, "no time stamp", needs, severity="info"))
-    return found + (_leftovers(claim, snapshot, now) if old is None else [])
+    return found + (_leftovers(claim, snapshot, now) if old is None or (fresh and _settled(claim, now)) else [])
 
 
 def _shared(claim: Claim, holders: list[Consumer], added: list[tuple[int, Consumer]]) -> list[Finding]:
