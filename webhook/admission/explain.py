@@ -126,7 +126,7 @@ def _sums(facts: Facts) -> list[Tree]:
 
 def lines(tree: Tree) -> list[str]:
     """The tree as indented lines of text, the answer first: it is what somebody came for."""
-    return list(_lines(tree))
+    return [one_line(line) for line in _lines(tree)]
 
 
 def _lines(tree: Tree) -> Iterator[str]:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from webhook.policy.compile import PolicyErrors
+from webhook.store.policies import PolicyStore, read, shipped
+
+TEXT = """
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{name: rule, expression: "EXPRESSION"}]
+  action: Deny
+"""
+
+
+def write(path: Path, name: str = "one", expression: str = "true") -> Path:
+    path.write_text(TEXT.replace("NAME", name).replace("EXPRESSION", expression))
+    return path
+
+
+def looked(store: PolicyStore) -> str:
+    store.refresh()
+    return store.refresh()
+
+
+def test_the_shipped_set_compiles() -> None:
+    assert len(read([shipped()]).policies) > 5
+
+
+def test_an_edit_is_taken_and_gives_another_revision(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml")
+    store = PolicyStore([str(tmp_path)])
+    before = store.revision
+    assert looked(store) == ""
+    write(tmp_path / "a.yaml", expression="1 == 1")
+    assert looked(store) == "loaded"
+    assert store.revision.hash != before.hash
+    write(tmp_path / "b.yaml", "two")
+    assert looked(store) == "loaded"
+    assert [policy.name for policy in store.revision.policies] == ["one", "two"]
+
+
+@pytest.mark.parametrize("text", ["kind: [", "", "kind: Pod\n", TEXT.replace("EXPRESSION", "objct == null")])
+def test_a_bad_edit_is_refused_and_the_last_good_set_serves(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.yaml")
+    store = PolicyStore([str(tmp_path)])
+    before = store.revision
+    path.write_text(text)
+    assert looked(store) == "refused"
+    assert store.revision is before
+    assert store.problems
+    write(path)
+    assert looked(store) == "loaded"
+    assert (store.revision.hash, store.problems) == (before.hash, ())
+
+
+def test_no_policy_is_no_set(tmp_path: Path) -> None:
+    with pytest.raises(PolicyErrors, match="has no policy"):
+        PolicyStore([str(tmp_path)])
+    path = write(tmp_path / "a.yaml")
+    store = PolicyStore([str(tmp_path)])
+    path.unlink()
+    assert looked(store) == "refused"
+    assert len(store.revision.policies) == 1
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.yaml")
+    with pytest.raises(PolicyErrors) as caught:
+        PolicyStore([str(write(tmp_path / "a.yaml")), missing])
+    assert [(p.file, p.message) for p in caught.value.problems] == [
+        (missing, "cannot be read: no such file or directory")
+    ]
