@@ -106,3 +106,7 @@ def test_claims_of_the_samples():
     assert {name: rules(problems) for name, problems in found.items() if problems} == {
         "split-numa": ["numa-constraint-broken"]
     }
+
+
+def test_a_constraint_of_an_unknown_kind_binds_nothing():
+    assert judge(numa(a={"int": 0}, b=None), [{"requests": ["r"], "newAttribute": NUMA}]) == []

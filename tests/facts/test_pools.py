@@ -356,3 +356,27 @@ def test_any_json_is_survived(value):
     pooled = slice_of(name="s3")
     pooled["spec"]["pool"] = value
     state(node(), broken, pooled)
+
+
+def test_a_pool_tells_its_slices_and_since_when():
+    obj = slice_of(grp(), metadata={"creationTimestamp": "2026-11-20T09:00:00Z"})
+    found = state(node(), obj)
+    assert [item.name for item in found.slices] == ["s1"]
+    assert found.age(NOW) == "30m"
+
+
+def test_a_node_local_slice_without_an_owner_lacks_the_evidence_of_one():
+    strict = rollout(freshness={"evidence": ["OwnerCurrent"]})
+    assert phase(node(), slice_of(grp()), strict) == ("Rebuilding", ["slice-owner-gone"])
+    assert phase(slice_of(grp(), owner="u1"), strict) == ("Rebuilding", ["slice-owner-gone"])
+    assert phase(node(), slice_of(grp(), owner="u1"), strict) == ("Fresh", [])
+
+
+def test_a_claim_without_allocation_relies_on_no_pool():
+    assert allocation_pool_problems(as_claim(claim()), world(rollout(stage="Canary")), NOW) == []
+
+
+def test_a_counter_set_twice_is_invalid():
+    sets = [{"name": "set", "counters": {}}]
+    objs = [slice_of(name=name, count=2, sharedCounters=sets) for name in ("a", "b")]
+    assert phase(node(), *objs) == ("Invalid", ["pool-invalid"])

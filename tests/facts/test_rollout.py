@@ -224,3 +224,15 @@ def test_the_samples():
     assert rules(allocation_rollout_problems(as_claim(bad["not-canary"]), snapshot, NOW)) == ["node-not-canary"]
     for obj in samples("15"):
         assert allocation_rollout_problems(as_claim(obj), snapshot, NOW) == []
+
+
+def test_an_allocation_of_no_one_node_is_judged_by_the_nodes_its_devices_are_for():
+    shelf = slice_of(grp(), where="", pool="n1", allNodes=True)
+    assert rules(allocated(shelf, rollout(stage="Canary"), where="")) == ["node-not-canary"]
+    write = claim(results=[result()], where="")
+    snapshot = world(node(), shelf, rollout(stage="Canary"))
+    assert allocation_rollout_problems(as_claim(write), snapshot, NOW) == []
+
+
+def test_a_claim_without_allocation_is_judged_by_no_stage():
+    assert allocation_rollout_problems(as_claim(claim()), world(rollout(stage="Off", hold=HOLD)), NOW) == []

@@ -136,3 +136,19 @@ def test_nothing_is_said_of_an_unknown_node_or_a_cleared_allocation():
     snapshot = world(two(), second("5"))
     assert sibling_problems(as_claim(FIRST), snapshot, None, NOW) == []
     assert judge(two(), second("5"), write=claim("c1")) == []
+
+
+def test_a_sibling_whose_zone_has_no_room_once_the_first_is_charged():
+    numa = {"resource.kubernetes.io/numaNode": {"int": 0}}
+    zones = [{"name": f"node-{i}", "type": "Node", "resources": [{"name": "cpu", "allocatable": "4"}]} for i in (0, 1)]
+    topology = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "n1"},
+        "zones": zones,
+    }
+    base = (node(), slice_of(grp(attributes=numa), grp("far", attributes=numa)), device_class(), topology)
+    write = claim("c1", results=[result(cpus="3")], reserved=[pod_ref()])
+    assert judge(two(), second("1"), write=write, base=base) == []
+    (problem,) = judge(two(), second("2"), write=write, base=base)
+    assert "zone" in problem.has
