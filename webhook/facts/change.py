@@ -75,10 +75,14 @@ def _size(change: Change, account: Account) -> Fraction:
     return Fraction(change.amount) / Fraction(whole) if whole > 0 else Fraction(1)
 
 
-def without_claim(snapshot: Snapshot, claim: Claim) -> Snapshot:
-    """The snapshot as if ``claim`` were not there."""
-    metadata = {"namespace": claim.namespace, "name": claim.name}
-    return snapshot.remove({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata})
+def released(snapshot: Snapshot, claim: Claim) -> Snapshot:
+    """The snapshot as if the claim of this namespace and name were not allocated. It stays known, so that what its pods'
+    entries book for it is not taken for their own.
+    """
+    held = snapshot.claims.get((claim.namespace, claim.name))
+    if held is None or held.allocation is None:
+        return snapshot
+    return snapshot.with_claim(replace(held, allocation=None, reserved_for=()))
 
 
 def _releases(
@@ -95,7 +99,7 @@ def _releases(
     changes = [_release(claim, snapshot, account, fit) for claim in others]
     ordered = sorted(zip(changes, others, strict=True), key=lambda row: (_size(row[0], account), row[1].key))
     for change, claim in ordered[:_MOST_CLAIMS]:
-        less = without_claim(snapshot, claim)
+        less = released(snapshot, claim)
         room = accounts(less, account.node)
         if room is not None and node_fit(claims, less, room, now, pod).fits:
             yield change
@@ -114,47 +118,40 @@ def _shrinks(
     claims: tuple[Claim, ...], snapshot: Snapshot, account: Account, now: datetime, pod: Pod | None
 ) -> Iterator[Change]:
     holdings = Holdings(snapshot, frozenset(claim.id for claim in claims))
+    own = pod_request(pod).spec() if pod is not None else {}
+    free = {name: amount.free - own.get(name, 0) for name, amount in account.resources.items()}
     for number, claim in enumerate(claims):
-        for group in claim.groups:
-            for request in group.alternatives:
-                for name, raw in request.capacity.items():
-                    asked = try_parse(raw)
-                    if asked is None:
-                        continue
-                    bare = replace(request, capacity={k: v for k, v in request.capacity.items() if k != name})
-                    offers = node_offers(bare, snapshot, account.node, holdings, now).offers
-                    rooms = {
-                        room
-                        for offer in offers
-                        for room in _rooms(offer.device, name, account, holdings.used(offer.identity) or {})
-                        if 0 < room < asked
-                    }
-                    for room in sorted(rooms, reverse=True)[:4]:
-                        smaller = _asking(claim, request, name, room)
-                        if node_fit(
-                            (*claims[:number], smaller, *claims[number + 1 :]), snapshot, account, now, pod
-                        ).fits:
-                            cost = next(
-                                (c for o in offers for c in o.device.costs if c.capacity_key == name and c.multiplier),
-                                None,
-                            )
-                            factor = cost.multiplier if cost is not None and cost.multiplier is not None else 1
-                            resource = cost.resource if cost is not None else name
-                            yield Change("shrink", account.node, claim.key, resource, (asked - room) * factor)
-                            break
+        for request in (alternative for group in claim.groups for alternative in group.alternatives):
+            for name, raw in request.capacity.items():
+                asked = try_parse(raw)
+                # Asking for nothing chooses every device that has anything left.
+                least = replace(request, capacity={**request.capacity, name: "0"})
+                offers = node_offers(least, snapshot, account.node, holdings, now).offers
+                rooms = {
+                    _room(offer.device, name, free, holdings.used(offer.identity) or {}): offer.device
+                    for offer in offers
+                }
+                for room in sorted((room for room in rooms if asked is not None and 0 < room < asked), reverse=True):
+                    smaller = (*claims[:number], _asking(claim, request, name, room), *claims[number + 1 :])
+                    if asked is not None and node_fit(smaller, snapshot, account, now, pod).fits:
+                        resource, factor = _cost(rooms[room], name)
+                        yield Change("shrink", account.node, claim.key, resource, (asked - room) * factor)
+                        break
 
 
-def _rooms(device: Device, name: str, account: Account, used: Mapping[str, Number]) -> Iterator[Number]:
-    """The largest amounts of capacity ``name`` that the device, or the node, has left, on the grid of its policy."""
-    value = device.capacity_value(name)
-    if value is None:
-        return
-    limits = [value - used.get(name, 0)]
+def _cost(device: Device, name: str) -> tuple[str, Number]:
+    """What one unit of capacity ``name`` costs: resource and amount; the capacity itself where it costs nothing."""
+    costs = [(cost.resource, cost.multiplier) for cost in device.costs if cost.capacity_key == name]
+    return next(((resource, factor) for resource, factor in costs if factor), (name, 1))
+
+
+def _room(device: Device, name: str, free: Mapping[str, Number], used: Mapping[str, Number]) -> Number:
+    """The largest amount of capacity ``name`` that device and node have left, on the grid of its request policy."""
+    limit = (device.capacity_value(name) or 0) - used.get(name, 0)
     for cost in device.costs:
-        held = account.resources.get(cost.resource)
-        if cost.capacity_key == name and cost.multiplier and held is not None:
-            limits.append(Fraction(held.free) / cost.multiplier)
-    yield _on_grid(min(limits), device.capacity.get(name))
+        if cost.capacity_key == name and cost.multiplier and cost.resource in free:
+            limit = min(limit, Fraction(free[cost.resource]) / cost.multiplier)
+    return _on_grid(limit, device.capacity.get(name))
 
 
 def _on_grid(limit: Number, entry: object) -> Number:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from webhook.facts.account import Account, Amount, ZoneAmount
-from webhook.facts.change import smallest_changes, without_claim
+from webhook.facts.change import released, smallest_changes
 from webhook.facts.interval import interval
 from webhook.facts.pools import pool_state
 from webhook.kube.claims import Claim
@@ -173,7 +173,7 @@ def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datet
     the whole request of ``pod``; why not; and the smallest changes that would help.
     """
     for claim in claims:
-        snapshot = without_claim(snapshot, claim)
+        snapshot = released(snapshot, claim)
     wanted = tuple(claims)
     answer = interval(wanted, snapshot, lambda node: book.account(snapshot, node), None, now, pod)
     changes = smallest_changes(wanted, snapshot, book.account, answer.nodes, now, pod)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ledger.builders import allocated, claim_in, container, device, node, old, pod, result, slice_of, world
+from webhook.facts.placement import claim_node, consumers, find_device
+
+Json = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("objs", "where"),
+    [
+        ([slice_of(device("grp"))], "n1"),
+        ([slice_of(device("grp"), pool="n1", perDeviceNodeSelection=True)], ""),
+        ([slice_of(device("grp", nodeName="n3"), perDeviceNodeSelection=True)], "n3"),
+        ([slice_of(device("grp")), slice_of(device("grp"), name="s2", nodeName="n2")], ""),
+        ([], ""),
+    ],
+    ids=["slice", "any", "device", "two nodes", "none"],
+)
+def test_the_node_of_an_allocation_without_node_selector(objs: list[Json], where: str) -> None:
+    snapshot = world(*objs, allocated("c", result(), node_name=""))
+    assert claim_node(claim_in(snapshot, "c"), snapshot) == where
+
+
+def test_the_node_selector_goes_before_everything() -> None:
+    snapshot = world(slice_of(device("grp")), allocated("c", result(), node_name="n7"))
+    assert claim_node(claim_in(snapshot, "c"), snapshot) == "n7"
+
+
+def test_the_pods_tell_where_devices_do_not() -> None:
+    bound = pod("p1", container(claims=("c",)), claims=("c",), node_name="n4")
+    snapshot = world(
+        slice_of(device("grp"), allNodes=True), allocated("c", result(), pods=("p1",), node_name=""), bound
+    )
+    assert claim_node(claim_in(snapshot, "c"), snapshot) == "n4"
+
+
+def test_pods_are_matched_by_uid_and_by_name_only_without_one() -> None:
+    other = pod("p1", container())
+    other["metadata"]["uid"] = "another"
+    snapshot = world(allocated("c", result(), pods=("p1",)), other)
+    assert consumers(claim_in(snapshot, "c"), snapshot) == []
+    del other["metadata"]["uid"]
+    snapshot = world(allocated("c", result(), pods=("p1",)), other)
+    assert [found.name for found in consumers(claim_in(snapshot, "c"), snapshot)] == ["p1"]
+
+
+def test_lookup_needs_driver_pool_device_and_node_and_prefers_the_current_generation() -> None:
+    snapshot = world(
+        node(),
+        slice_of(device("grp", old("1")), name="old"),
+        slice_of(device("grp", old("2")), name="new", generation=2),
+        slice_of(device("grp", old("3")), name="far", generation=9, nodeName="n2"),
+        slice_of(device("grp", old("4")), name="other", driver="e.example"),
+        slice_of(device("gone"), name="past"),
+        allocated("c", result(), result("gone"), result("none")),
+    )
+    allocation = claim_in(snapshot, "c").allocation
+    assert allocation is not None
+    found = [find_device(snapshot, one, "n1") for one in allocation.results]
+    assert [offer[0].name if offer else None for offer in found] == ["new", "past", None]
+
+
+def test_slices_for_other_nodes_do_not_apply() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
+    elsewhere = slice_of(device("grp", old("1")), nodeSelector={"nodeSelectorTerms": [term]})
+    snapshot = world(node(), elsewhere, allocated("c", result()))
+    allocation = claim_in(snapshot, "c").allocation
+    assert allocation is not None
+    assert find_device(snapshot, allocation.results[0], "n1") is None
+    assert find_device(snapshot, allocation.results[0], "unknown") is not None
