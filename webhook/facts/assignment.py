@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from webhook.facts.account import Amounts, bookable, rounded
 from webhook.facts.constraints import Values, attribute_values
 from webhook.facts.node_offers import Identity, Offer
+from webhook.facts.zones import counters_of
 from webhook.kube.claims import Constraint
-from webhook.kube.quantity import Number, try_parse
-from webhook.kube.raw import mapping, text
-from webhook.kube.resource import Device
+from webhook.kube.quantity import Number
 
 # A proof that nothing fits can take exponential time; real claims need a few dozen steps.
 MOST_STEPS = 2000
@@ -34,12 +33,14 @@ class Choice:
 @dataclass(slots=True)
 class Room:
     """What limits an assignment: what each resource has free on the node and in its zones (absent: not known), the
-    counters left, the shared capacities left, and the last word on the whole sum.
+    counters left, the shared capacities left, and the last word on the whole sum. ``drawn`` are devices that others
+    share already: their counters are paid for.
     """
 
     free: Mapping[str, Number]
     zones: Mapping[tuple[int, str], Number]
     counters: Mapping[CounterKey, Number]
+    drawn: Set[Identity]
     shared: Mapping[tuple[Identity, str], Number]
     accepts: Callable[[Amounts, Amounts, Amounts], bool]
 
@@ -162,7 +163,7 @@ class _Search:
             for name, amount in (offer.consumed or {}).items():
                 key = (offer.identity, name)
                 self.shares[key] = self.shares.get(key, 0) + sign * amount
-            if first:
+            if first and offer.identity not in self.room.drawn:
                 for counter, amount in drawn(offer):
                     self.counters[counter] = self.counters.get(counter, 0) + sign * amount
         for resource, amount in offer.amounts.items():
@@ -205,7 +206,7 @@ class _Search:
         )
 
     def _counters_short(self, offer: Offer) -> bool:
-        if self.taken.get(offer.identity):
+        if self.taken.get(offer.identity) or offer.identity in self.room.drawn:
             return False
         return any(
             self.counters.get(counter, 0) + amount > self.room.counters.get(counter, 0)
@@ -217,14 +218,3 @@ def drawn(offer: Offer) -> Iterator[tuple[CounterKey, Number]]:
     """What one allocation of a device draws of its pool's counters; a device draws once, however many share it."""
     for (counter_set, name), amount in counters_of(offer.device).items():
         yield (offer.slice.driver, offer.slice.pool, counter_set, name), amount
-
-
-def counters_of(device: Device) -> dict[tuple[str, str], Number]:
-    """What a device consumes, by counter set and counter."""
-    found: dict[tuple[str, str], Number] = {}
-    for entry in device.counters:
-        for name, counter in mapping(entry.get("counters")).items():
-            amount = try_parse(mapping(counter).get("value"))
-            if amount is not None:
-                found[text(entry.get("counterSet")), str(name)] = amount
-    return found

@@ -11,12 +11,13 @@ from typing import Literal
 import orjson
 
 from webhook.facts.account import Account, Amounts, account_of, add, bookable
-from webhook.facts.assignment import Choice, Outcome, Room, assign, counters_of
+from webhook.facts.assignment import Choice, Outcome, Room, assign
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.fit import node_rows
 from webhook.facts.node_offers import Holdings, Identity, Offer, Offers, node_offers
 from webhook.facts.pods import budget_problems, pod_claims, pod_id, pod_request, will_count
 from webhook.facts.pool_survey import current
+from webhook.facts.zones import counters_of
 from webhook.kube.claims import Claim, DeviceRequest
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
@@ -196,12 +197,15 @@ def _room(
     offers = [offer for group in groups for choice in group for offer in choice.offers]
     shared: dict[tuple[Identity, str], Number] = {}
     counters: dict[tuple[str, str, str, str], Number] = {}
+    drawn: set[Identity] = set()
     for offer in offers:
         if offer.consumed is not None and (offer.identity, next(iter(offer.consumed), "")) not in shared:
-            used = (holdings.used(offer.identity) if holdings is not None else None) or {}
+            used = holdings.used(offer.identity) if holdings is not None else None
+            if used is not None:
+                drawn.add(offer.identity)
             for name in offer.consumed:
                 value = offer.device.capacity_value(name) or 0
-                shared[offer.identity, name] = value - used.get(name, 0)
+                shared[offer.identity, name] = value - (used or {}).get(name, 0)
         if offer.device.counters and not any(key[:2] == offer.slice.key for key in counters):
             counters.update(_counters_left(offer, snapshot, account.node, holdings))
     zones = {
@@ -211,7 +215,7 @@ def _room(
         if amount.free is not None
     }
     free = {name: amount.free for name, amount in account.resources.items()}
-    return Room(free, zones, counters, shared, _acceptance(claims, snapshot, account, pod))
+    return Room(free, zones, counters, drawn, shared, _acceptance(claims, snapshot, account, pod))
 
 
 def _counters_left(

@@ -68,13 +68,14 @@ def most(device: Device, cost: NodeCost) -> Number | None:
     return capacity * cost.multiplier
 
 
-def _counters(device: Device) -> list[tuple[str, str, Number]]:
-    return [
-        (text(entry.get("counterSet")), str(name), amount)
+def counters_of(device: Device) -> dict[tuple[str, str], Number]:
+    """What a device draws of its pool's counters, by counter set and counter."""
+    return {
+        (text(entry.get("counterSet")), str(name)): amount
         for entry in device.counters
         for name, counter in mapping(entry.get("counters")).items()
-        if (amount := try_parse(mapping(counter).get("value"))) is not None and amount > 0
-    ]
+        if (amount := try_parse(mapping(counter).get("value"))) is not None
+    }
 
 
 def together(worths: list[tuple[Device, Number]], counter_sets: Mapping[str, Mapping[str, Number | None]]) -> Number:
@@ -84,9 +85,8 @@ def together(worths: list[tuple[Device, Number]], counter_sets: Mapping[str, Map
     free: Number = 0
     groups: dict[str, list[tuple[Device, Number]]] = {}
     for device, worth in worths:
-        drawn = _counters(device)
-        if drawn:
-            groups.setdefault(drawn[0][0], []).append((device, worth))
+        if device.counters:
+            groups.setdefault(text(device.counters[0].get("counterSet")), []).append((device, worth))
         else:
             free += worth
     for name, members in groups.items():
@@ -101,8 +101,8 @@ def _bounded(members: list[tuple[Device, Number]], name: str, counter: str, held
     total: Number = 0
     priced: list[tuple[Fraction, Number, Number]] = []
     for device, worth in members:
-        drawn = sum((amount for s, c, amount in _counters(device) if (s, c) == (name, counter)), 0)
-        if drawn:
+        drawn = counters_of(device).get((name, counter), 0)
+        if drawn > 0:
             priced.append((Fraction(worth) / drawn, worth, drawn))
         else:
             total += worth
