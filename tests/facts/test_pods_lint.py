@@ -85,6 +85,16 @@ def test_e13_pods_are_told_apart_by_uid():
     assert found(unnamed, SLICE, OTHERS) == []
 
 
+def test_e13_the_successor_of_a_pod_that_is_gone_or_going_is_let_in():
+    new = pod(requests={"cpu": "1"})
+    assert found(new, SLICE, OTHERS, pod("p9", status={"phase": "Failed"})) == []
+    going = pod("p9", metadata={"deletionTimestamp": "2026-11-20T09:00:00Z"})
+    for known in (going, pod("p7")):
+        problems = judge(new, SLICE, OTHERS, known)
+        assert rules(problems) == rules(problems, "warning") == ["shared-mapped-claim"]
+    assert rules(judge(new, SLICE, OTHERS, pod("p9")), "error") == ["shared-mapped-claim"]
+
+
 def test_a_pod_that_has_its_node_can_only_be_told():
     assert rules(judge(pod(requests={"cpu": "1"}, where="n1"), SLICE, OTHERS), "warning") == ["shared-mapped-claim"]
 
@@ -281,7 +291,8 @@ def test_a_pod_level_budget_covers_what_an_unallocated_claim_costs_at_least(budg
     wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"cpus": "3"}}
     obj = from_template(requests={"cpu": "2"}, resources={"requests": {"cpu": budget}})
     expected = [] if fine else ["pod-budget-too-small"]
-    assert found(obj, SLICE, wanted, device_class()) == expected
+    problems = judge(obj, SLICE, wanted, device_class())
+    assert rules(problems) == rules(problems, "warning") == expected
     cheap = slice_of(gpu("a"), name="e", driver="e.example")
     exactly = wanted["spec"]["spec"]["devices"]["requests"][0].pop("exactly")
     choice = [{"name": "x", **exactly}, {"name": "y", "deviceClassName": "e"}]

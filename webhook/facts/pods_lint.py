@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webhook.facts.account import add
 from webhook.facts.drivers import claim_drivers
@@ -12,8 +12,8 @@ from webhook.facts.interval import MOST_SHAPES, empty_account, node_fit
 from webhook.facts.pod_entries import entry_problems
 from webhook.facts.pods import budget_problems, pod_request
 from webhook.facts.podstatus import uncounted_problems
-from webhook.facts.sharing import mapped
-from webhook.kube.claims import Claim, read_claim
+from webhook.facts.sharing import ended, mapped
+from webhook.kube.claims import Claim, Consumer, read_claim
 from webhook.kube.core import Container, Pod
 from webhook.kube.finding import Finding, Severity, cause
 from webhook.kube.quantity import Number, of_resource
@@ -136,14 +136,24 @@ def _shared(use: Use, pod: Pod, snapshot: Snapshot) -> list[Finding]:
         return []
     consumers = use.claim.reserved_for
     mine = any(c.is_pod and (c.uid == pod.uid if c.uid and pod.uid else c.name == pod.name) for c in consumers)
-    if mine or not consumers:
+    holds = [(c, hold) for c in consumers if (hold := _hold(c, use.claim, snapshot)) is not None]
+    if mine or not holds:
         return []
-    has = f"claim {use.claim.key}, whose devices cost the node and which {consumers[0].name} has reserved"
+    has = f"claim {use.claim.key}, whose devices cost the node and which {holds[0][0].name} has reserved"
     needs = "a claim of its own: the node is charged for one pod only"
     fix = "use a ResourceClaimTemplate"
     # A pod that has its node can no longer be kept from it.
-    severity: Severity = "warning" if pod.node else "error"
+    living = not pod.node and any(hold == "error" for _, hold in holds)
+    severity: Severity = "error" if living else "warning"
     return [Finding("shared-mapped-claim", f"{use.path}.resourceClaimName", has, needs, fix, severity)]
+
+
+def _hold(consumer: Consumer, claim: Claim, snapshot: Snapshot) -> Severity | None:
+    """How much a consumer is in the way of a new pod: the successor of one that is gone or going will get the claim."""
+    pod = snapshot.pods_by_uid.get(consumer.uid)
+    if pod is None:
+        return "warning" if ended(consumer, claim, snapshot) else "error"
+    return None if pod.terminal else "warning" if pod.deleting else "error"
 
 
 def _unreferenced(use: Use, snapshot: Snapshot) -> list[Finding]:
@@ -241,14 +251,19 @@ def _costs(pod: Pod, costly: list[Use]) -> tuple[dict[str, Number], dict[str, Nu
 
 
 def _budget(pod: Pod, costly: list[Use], snapshot: Snapshot) -> list[Finding]:
-    """A pod-level request that does not cover what the claims cost, or cost at least while they are not allocated."""
+    """A pod-level request that does not cover what the claims cost; a warning where it only does not cover what claims
+    that are not allocated yet cost at least on the nodes there are.
+    """
     if not pod.pod_requests:
         return []
     amounts, overhead = _costs(pod, costly)
+    sure = budget_problems(pod_request(pod, amounts, overhead))
+    if sure:
+        return sure
     for use in costly:
         if use.cost is None:
             add(amounts, _least(use.claim, snapshot))
-    return budget_problems(pod_request(pod, amounts, overhead))
+    return [replace(each, severity="warning") for each in budget_problems(pod_request(pod, amounts, overhead))]
 
 
 def _least(claim: Claim, snapshot: Snapshot) -> dict[str, Number]:

@@ -67,7 +67,7 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
     found: list[Finding] = []
     if old is None or claim.deleting:
         # What stands in a stored object besides living consumers is a leftover, not somebody who shares.
-        added = [(i, consumer) for i, consumer in added if not _ended(consumer, claim, snapshot)]
+        added = [(i, consumer) for i, consumer in added if not ended(consumer, claim, snapshot)]
     if (fresh or added) and mapped(claim, snapshot):
         found += _shared(claim, [c for c in claim.reserved_for if _identity(c) in known], added)
         if not fresh and not earlier and len(added) == 1 and snapshot.release.minor == 36:
@@ -102,7 +102,7 @@ def _uncounted(claim: Claim, index: int, consumer: Consumer) -> Finding:
     return Finding("pre-allocated-uncounted", f"{_RESERVED}[{index}]", has, needs, fix)
 
 
-def _ended(consumer: Consumer, claim: Claim, snapshot: Snapshot) -> str:
+def ended(consumer: Consumer, claim: Claim, snapshot: Snapshot) -> str:
     """Why the pod that reserves ``claim`` uses it no more, empty when it does or when nothing is known of pods."""
     if not consumer.is_pod:
         return ""
@@ -117,7 +117,7 @@ def _ended(consumer: Consumer, claim: Claim, snapshot: Snapshot) -> str:
 def _leftovers(claim: Claim, snapshot: Snapshot, now: datetime) -> list[Finding]:
     """Reservations that nobody uses any more: one finding for the claim."""
     reserved = claim.reserved_for
-    states = [_ended(consumer, claim, snapshot) for consumer in reserved]
+    states = [ended(consumer, claim, snapshot) for consumer in reserved]
     others = [consumer for consumer in reserved if not consumer.is_pod]
     index = next((i for i, state in enumerate(states) if state), 0)
     if not any(states) and not (claim.deleting and others and len(others) == len(reserved)):
