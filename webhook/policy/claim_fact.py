@@ -93,7 +93,7 @@ class ClaimFact:
     def allocating(self) -> bool:
         """Whether the write sets an allocation, or replaces it by another."""
         new, old = self.model.allocation, self.old.allocation if self.old is not None else None
-        return new is not None and (old is None or old.identity != new.identity or old.results != new.results)
+        return new is not None and new != old
 
     @fact(BOOL)
     def adds_consumers(self) -> bool:
@@ -205,8 +205,11 @@ class ClaimFact:
 
     @cached_property
     def _fit(self) -> Fit:
+        before = {consumer.uid for consumer in self.old.reserved_for} if self.old is not None else set()
         pods = consumers(self.model, self._facts.snapshot)
-        return fit_problems(self.model, pods[0] if pods else None, self._facts.account, self._facts.snapshot)
+        # The pod that this write adds is the one that needs room; the others are charged already.
+        pod = next((pod for pod in pods if pod.uid not in before), pods[0] if pods else None)
+        return fit_problems(self.model, pod, self._facts.account, self._facts.snapshot)
 
     def _below_spec(self, found: list[Finding]) -> list[Finding]:
         """Paths of a template's claim stand below ``spec.spec``."""

@@ -11,6 +11,7 @@ from webhook.facts.slice_mappings import mapping_problems
 from webhook.facts.slice_sets import set_problems
 from webhook.facts.slice_structure import structure_problems
 from webhook.kube.finding import Finding
+from webhook.kube.raw import mapping
 from webhook.kube.resource import Slice, read_slice
 from webhook.policy.fact import fact, struct
 from webhook.policy.types import FINDINGS
@@ -67,6 +68,16 @@ class SliceFact:
         """Whether any device of the stored slice did before this write."""
         old = self._old
         return old is not None and old.mapped
+
+    @fact(BOOL)
+    def changed(self) -> bool:
+        """Whether the write creates the slice or changes its `spec`; false for one that is being deleted, so that its
+        finalizers can be removed whatever it holds.
+        """
+        request = self._facts.request
+        if request.operation != "UPDATE":
+            return request.operation == "CREATE"
+        return not self.model.deleting and self._raw.get("spec") != mapping(request.old_object).get("spec")
 
     @fact(list_of(STRING))
     def digests(self) -> list[str]:
