@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,6 +49,18 @@ def shapes_of(objects: Iterable[Json]) -> Counter[str]:
     return Counter(shape for obj in objects for shape in carries([obj]))
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the cycle collector: it would visit, over and over, the millions of values that are being read."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
 @dataclass(slots=True)
 class _File:
     keys: dict[Key, int] = field(default_factory=dict)
@@ -73,10 +87,11 @@ class Cluster:
         self._other: tuple[Snapshot, Snapshot] | None = None
         self.notes: list[str] = []
         self._next = self.snapshot = Snapshot()
-        for path in folder.files(paths):
-            self._order[path] = len(self._order)
-            self._watch.mark(path)
-            self._take(path, read(path))
+        with _uncollected():
+            for path in folder.files(paths):
+                self._order[path] = len(self._order)
+                self._watch.mark(path)
+                self._take(path, read(path))
         self._settle()
 
     @property
