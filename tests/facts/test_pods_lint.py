@@ -304,8 +304,3 @@ def test_a_pod_that_has_its_node_and_no_entry_is_uncounted():
     assert found(pod(requests={"cpu": "1"}, where="n1")) == ["uncounted"]
     assert found(pod(requests={"cpu": "1"}, where="n1", status=entry(cpu="4"))) == []
     assert found(pod(requests={"cpu": "1"})) == []
-
-
-def test_the_api_servers_rules_for_the_status_are_told_too():
-    assert found(pod(requests={"cpu": "1"}, status=entry("other", cpu="4"))) == ["entry-claim-unknown"]
-    assert found(pod(status={**entry("other", cpu="4"), "phase": "Failed"}), SLICE, claim()) == ["entry-claim-unknown"]

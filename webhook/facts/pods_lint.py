@@ -9,7 +9,6 @@ from webhook.facts.account import add
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.interval import MOST_SHAPES, empty_account, node_fit
-from webhook.facts.pod_entries import entry_problems
 from webhook.facts.pods import budget_problems, pod_request
 from webhook.facts.podstatus import uncounted_problems
 from webhook.facts.sharing import ended, mapped
@@ -70,12 +69,11 @@ def _mapping_drivers(claim: Claim, snapshot: Snapshot) -> list[str]:
 
 def pod_problems(obj: Json, pod: Pod, snapshot: Snapshot) -> list[Finding]:
     """Everything there is to say about a pod and its claims, at its creation or at rest. ``obj`` is the raw pod,
-    ``pod`` its model. A pod that has ended gets ``terminal-pod`` and the API server's rules for its status, no more.
+    ``pod`` its model. A pod that has ended gets ``terminal-pod`` and nothing else.
     """
-    found = entry_problems(obj, snapshot.release)
     if pod.terminal:
-        return found + _ended(obj, pod, snapshot)
-    found += _sources(obj, pod, snapshot)
+        return _ended(obj, pod, snapshot)
+    found = list(_sources(obj, pod, snapshot))
     if pod.node and not pod.entries:
         found += uncounted_problems(pod, snapshot)
     used = uses(obj, pod, snapshot)
