@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from webhook.admission.decide import Judged, Verdict
 from webhook.kube.finding import SEVERITY_ORDER, one_line
+from webhook.policy import modes
 from webhook.policy.evaluate import FAILED
 
 # A warning of the API server: advice is 120 characters each, and above 4,096 in all it cuts and drops.
@@ -65,12 +66,12 @@ def apply(verdict: Verdict) -> Answer:
 
 def denies(judged: Judged) -> bool:
     """Whether the finding refuses the write."""
-    return judged.action == "Deny" and judged.finding.severity == "error"
+    return modes.denies(judged.action, judged.finding.severity)
 
 
 def warns(judged: Judged) -> bool:
     """Whether the finding becomes a warning to the writer."""
-    return judged.finding.severity in {"Deny": ("warning",), "Warn": ("error", "warning")}.get(judged.action, ())
+    return modes.warns(judged.action, judged.finding.severity)
 
 
 def _message(denials: list[Judged]) -> str:
