@@ -7,20 +7,18 @@ chains of fields, the form of a macro.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from webhook.cel import ast, operators, types
+from webhook.cel import ast, operators, paths, types
 from webhook.cel.calls import compile_call
 from webhook.cel.comprehensions import compile_comprehension
 from webhook.cel.errors import CelError, EvaluationError, no_overload
 from webhook.cel.library import Implementation, Library
+from webhook.cel.paths import Frame, Run
 from webhook.cel.selection import select_slowly
-from webhook.cel.values import Lazy, Optional, TypeValue, type_name
-
-Frame = list[Any]
-Run = Callable[[Frame], Any]
+from webhook.cel.values import Optional, TypeValue, type_name
 
 
 class Compiler:
@@ -32,6 +30,7 @@ class Compiler:
         self.slots: dict[str, int] = {}
         self.known: dict[Run, Any] = {}  # closures that always give the same value
         self.size = 1
+        self._paths: dict[Run, tuple[int, tuple[str, ...], tuple[paths.Position, ...]]] = {}
         self._functions = library.functions
         self._constants = library.constants
         self._variables = variables
@@ -112,15 +111,16 @@ class Compiler:
         variable, dot, field = node.name.partition(".")
         if dot:  # see checker.field_variables
             return self._select(ast.Select(node.position, node.type, self._owner(node, variable), field, False))
-        slot = self._root(node.name)
+        return self._at(paths.reader(slot := self._root(node.name)), slot)
 
-        def root(frame: Frame) -> Any:
-            value = frame[slot]
-            if type(value) is Lazy:
-                value = frame[slot] = value.get()
-            return value
+    def local(self) -> tuple[int, Run]:
+        """A fresh slot for a variable of a macro, and the closure that reads it."""
+        slot = self.slot()
+        return slot, self._at(lambda frame: frame[slot], slot)
 
-        return root
+    def _at(self, run: Run, slot: int) -> Run:
+        self._paths[run] = (slot, (), ())
+        return run
 
     def _owner(self, node: ast.Ident, variable: str) -> ast.Ident:
         return ast.Ident(node.position, self._variables[variable], variable, False)
@@ -135,6 +135,12 @@ class Compiler:
         if struct is not None:
             return _struct_field(self.node(node.operand), struct.fields[node.field].attribute, node)
         operand, field, position = self.node(node.operand), node.field, node.position
+        slot, fields, positions = self._paths.get(operand, (0, (), ()))
+        if slot and len(fields) < 3:
+            fields, positions = (*fields, field), (*positions, position)
+            run = paths.path(slot, fields, positions)
+            self._paths[run] = (slot, fields, positions)
+            return run
 
         def select(frame: Frame) -> Any:
             value = operand(frame)
@@ -159,7 +165,7 @@ class Compiler:
 
         def has(frame: Frame) -> bool:
             value = operand(frame)
-            if isinstance(value, dict):
+            if type(value) is dict or isinstance(value, dict):
                 return field in value
             if isinstance(value, list | tuple):
                 raise EvaluationError(f"no such field: {field} of list", *position)

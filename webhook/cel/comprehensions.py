@@ -7,6 +7,7 @@ without a check in each), and gives back what it did not use when it ends early.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from webhook.cel import ast
@@ -14,7 +15,8 @@ from webhook.cel.budget import Budget
 from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload
 
 if TYPE_CHECKING:
-    from webhook.cel.compiler import Compiler, Frame, Run
+    from webhook.cel.compiler import Compiler
+    from webhook.cel.paths import Frame, Run
 
 Rounds = list[Any]
 _UNREAD = object()
@@ -58,21 +60,16 @@ def _bind(compiler: Compiler, node: ast.Comprehension) -> Run:
     return bind
 
 
-def _reader(slot: int) -> Run:
-    return lambda frame: frame[slot]
-
-
 class _Loop:
     """What the forms share: the range, the variables, and the parts evaluated in each round with their cost."""
 
     def __init__(self, compiler: Compiler, node: ast.Comprehension, *parts: ast.Node) -> None:
         self.position = node.range.position
         self.range = compiler.node(node.range)
-        self.first = compiler.slot()
-        self.second = compiler.slot() if node.variable2 else 0
-        names = {node.variable: _reader(self.first)}
+        self.first, read = compiler.local()
+        self.second, names = 0, {node.variable: read}
         if node.variable2:
-            names[node.variable2] = _reader(self.second)
+            self.second, names[node.variable2] = compiler.local()
         compiled = [compiler.within(names, part) for part in parts]
         self.parts = [run for run, _ in compiled]
         self.cost = 1 + sum(steps for _, steps in compiled)
@@ -91,7 +88,7 @@ class _Loop:
         if cost <= budget.left:
             budget.left -= cost
             return rounds, False
-        affordable = budget.left // self.cost
+        affordable = max(budget.left, 0) // self.cost
         budget.left -= affordable * self.cost
         return rounds[:affordable], True
 
@@ -114,25 +111,25 @@ def _quantifier(compiler: Compiler, node: ast.Comprehension) -> Run | None:
     if step.function not in ("_&&_", "_||_") or not _is_accumulator(step.arguments[0], node):
         return None
     deciding = step.function == "_||_"
+    other = not deciding
     loop = _Loop(compiler, node, step.arguments[1])
     first, second, body, cost, position = loop.first, loop.second, loop.parts[0], loop.cost, step.position
 
     def quantifier(frame: Frame) -> bool:
         rounds, cut = loop.rounds(frame)
-        done, failure = 0, None
+        left, failure = iter(rounds), None
         while True:
             try:
-                for item in rounds[done:] if done else rounds:
-                    done += 1
+                for item in left:  # goes on behind a round that failed
                     if second:
                         frame[first], frame[second] = item
                     else:
                         frame[first] = item
                     value: object = body(frame)
                     if value is deciding:
-                        frame[0].left += (len(rounds) - done) * cost
+                        frame[0].left += length_hint(left) * cost
                         return deciding
-                    if value is not (not deciding):
+                    if value is not other:
                         raise no_overload("||" if deciding else "&&", value).at(position)
                 break
             except BudgetError:
@@ -140,10 +137,10 @@ def _quantifier(compiler: Compiler, node: ast.Comprehension) -> Run | None:
             except EvaluationError as error:
                 failure = failure or error
         if cut:
-            raise frame[0].exceeded()
+            raise frame[0].exceeded().at(loop.position)
         if failure is not None:
             raise failure
-        return not deciding
+        return other
 
     return quantifier
 
@@ -166,7 +163,7 @@ def _exactly_one(compiler: Compiler, node: ast.Comprehension) -> Run | None:
             elif value is not False:
                 raise no_overload("?:", value).at(position)
         if cut:
-            raise frame[0].exceeded()
+            raise frame[0].exceeded().at(loop.position)
         return count == 1
 
     return exactly_one
@@ -208,7 +205,7 @@ def _collector(compiler: Compiler, node: ast.Comprehension) -> Run | None:
             except EvaluationError as error:
                 raise error.at(position) from None
         if cut:
-            raise frame[0].exceeded()
+            raise frame[0].exceeded().at(loop.position)
         return made
 
     if test is None and make is list and not loop.second:
@@ -220,7 +217,7 @@ def _collector(compiler: Compiler, node: ast.Comprehension) -> Run | None:
             for frame[first] in rounds:
                 made.append(value_of(frame))
             if cut:
-                raise frame[0].exceeded()
+                raise frame[0].exceeded().at(loop.position)
             return made
 
         return map_only

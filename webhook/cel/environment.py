@@ -8,9 +8,10 @@ from functools import cached_property
 from webhook.cel import types
 from webhook.cel.budget import Budget
 from webhook.cel.checker import STRUCT_PACKAGE, Checker
-from webhook.cel.compiler import Compiler, Run
+from webhook.cel.compiler import Compiler
 from webhook.cel.errors import CelError, EvaluationError
 from webhook.cel.libraries import LIBRARY
+from webhook.cel.paths import Run
 from webhook.cel.values import Lazy, type_name
 
 _SIMPLE = frozenset({types.BOOL, types.INT, types.UINT, types.DOUBLE, types.STRING, types.BYTES})
@@ -70,7 +71,9 @@ class Program:
 
         Raises EvaluationError, with line and column in the expression; BudgetError when `budget` does not suffice.
         """
-        budget.spend(self._cost)
+        budget.left -= self._cost
+        if budget.left < 0:
+            raise budget.exceeded().at((1, 1))
         frame: list[object] = [None] * self._size
         frame[0] = budget
         for name, slot in self._slots:

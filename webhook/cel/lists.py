@@ -135,17 +135,20 @@ def _flatten_to(budget: Budget, values: list[Any], depth: int) -> list[Any]:
 @LIBRARY.member("distinct", list, charges=True)
 def _distinct(budget: Budget, values: list[Any]) -> list[Any]:
     found: list[Any] = []
-    strings: set[str] = set()
+    others: list[Any] = []  # lists, maps, opaque values: compared one by one
+    simple: set[tuple[bool, Any]] = set()
     for value in values:
         budget.spend(1)
-        if type(value) is str:
-            if value in strings:
+        if isinstance(value, str | int | float) and value == value:  # NaN equals nothing
+            key = (type(value) is bool, value)
+            if key in simple:
                 continue
-            strings.add(value)
+            simple.add(key)
         else:
-            budget.spend(len(found))
-            if any(operators.equal(value, other, budget) for other in found):
+            budget.spend(len(others))
+            if any(operators.equal(value, other, budget) for other in others):
                 continue
+            others.append(value)
         found.append(value)
     return found
 

@@ -10,9 +10,12 @@ from webhook.cel.values import NONE, DefaultMap, Optional, type_name
 
 
 def select_slowly(value: Any, field: str, position: tuple[int, int]) -> Any:
-    """`value.field` where the quick way failed: through an optional, or with the right error."""
+    """`value.field` of any value; raises EvaluationError where there is none."""
     if isinstance(value, dict):
-        raise EvaluationError(f"no such key: {field}", *position)
+        try:
+            return value[field]
+        except KeyError:
+            raise EvaluationError(f"no such key: {field}", *position) from None
     if isinstance(value, Optional):
         return select_optional(value, field, position)
     raise EvaluationError(f"no such field: {field} of {type_name(value)}", *position)
