@@ -1,5 +1,10 @@
+import contextlib
+import json
+
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from webhook.policy.compile import PolicyErrors, compile_files
 
@@ -85,3 +90,52 @@ def test_an_error_in_a_variable_is_told_once(policy, problems) -> None:
 
 def test_an_empty_set_is_a_revision_of_no_policy() -> None:
     assert compile_files({}).policies == ()
+
+
+FIELDS = ["endpoint", "matchConstraints", "matchConditions", "params", "variables", "validations", "auditAnnotations"]
+FIELDS += ["action", "failurePolicy", "exceptions", "resourceRules", "excludeResourceRules", "namespaceSelector"]
+FIELDS += ["objectSelector", "matchLabels", "matchExpressions", "apiGroups", "operations", "resources", "name", "key"]
+FIELDS += [
+    "expression",
+    "findings",
+    "message",
+    "messageExpression",
+    "expires",
+    "ticket",
+    "scope",
+    "mutations",
+    "canary",
+]
+WORDS = ["", "x", "Deny", "Hold", "*", "true", "pod.specProblems", "1 +", "object.x", "a/b/c", "\ud800", "v1", "pods"]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2**65) | st.floats(allow_nan=False) | st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=60)
+@given(spec=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=8), name=VALUES)
+def test_no_document_breaks_the_compiler(spec, name) -> None:
+    document = {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    for data in (json.dumps(document).encode(), yaml.safe_dump(document, allow_unicode=False).encode()):
+        with contextlib.suppress(PolicyErrors):
+            compile_files({"p.yaml": data})
+
+
+def test_a_thousand_rules_compile() -> None:
+    rules = [{"name": f"r{i}", "expression": f"request.name != 'x{i}'"} for i in range(1000)]
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "action": "Audit", "validations": rules}
+    document = {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": "p"},
+        "spec": spec,
+    }
+    assert len(compile_files({"p.yaml": json.dumps(document).encode()}).policies[0].validations) == 1000
