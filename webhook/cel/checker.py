@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from cel_expr_python import cel
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, struct_pb2, timestamp_pb2
 
 from webhook.cel import ast, source, types
-from webhook.cel.errors import CelError
 from webhook.cel.library import Library, Overload
+from webhook.cel.problems import Problems
 
 # Extensions of cel-expr-python, in the order that its configuration needs.
 _EXTENSIONS = ("optional", "bindings", "strings", "math", "sets", "lists", "two-var-comprehensions")
-_MESSAGE = re.compile(r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*)$", re.MULTILINE)
-_MACROS = ("has", "all", "exists", "exists_one", "existsOne", "filter", "map", "optMap", "optFlatMap", "cel.bind")
 _ORDERINGS = ("_<_", "_<=_", "_>_", "_>=_")
 STRUCT_PACKAGE = "struct"
 
@@ -37,11 +33,11 @@ class Checker:
     """Checks expressions against a set of variables and functions."""
 
     def __init__(self, variables: Mapping[str, types.Type], library: Library) -> None:
-        self._variables = variables
-        self._library = library
-        self._structs = {struct.name: struct for struct in types.struct_types(*variables.values())}
+        structs = {struct.name: struct for struct in types.struct_types(*variables.values())}
+        functions = {overload.name for overload in library.overloads} | {name for name, _, _ in library.functions}
+        self._problems = Problems(variables, sorted(functions), structs)
         self._env = cel.NewEnv(
-            descriptor_pool=_pool(self._structs.values()),
+            descriptor_pool=_pool(structs.values()),
             config=cel.NewEnvConfigFromYaml(_configuration()),
             extensions=[_functions([*library.overloads, *_mixed_orderings()])],
             variables={name: _described(kind) for name, kind in {**variables, **field_variables(variables)}.items()},
@@ -54,44 +50,7 @@ class Checker:
         try:
             return ast.decode(self._env.compile(text).serialize())
         except RuntimeError as error:
-            raise self._translate(str(error), text) from None
-
-    def _translate(self, message: str, text: str) -> CelError:
-        lines = text.split("\n")
-        found = []
-        for line_text, column_text, problem in _MESSAGE.findall(message):
-            line, column = max(int(line_text), 1), max(int(column_text), 1)
-            before = lines[line - 1] if line <= len(lines) else ""
-            found.append(self._problem(problem, line, column, before))
-        if not found:
-            found.append(_too_deep(1, 1) if "recursion" in message else CelError(message.split("\n")[0].lower()))
-        found[0].others = found[1:]
-        return found[0]
-
-    def _problem(self, problem: str, line: int, column: int, text: str) -> CelError:
-        if match := re.search(r"undefined field '(.+)' not found in struct '(.+)'", problem):
-            name = match[2].removeprefix(f"{STRUCT_PACKAGE}.")
-            struct = self._structs.get(name)
-            # The checker points at the dot.
-            column = max(text.find(match[1], column - 1) + 1, column)
-            hint = _nearest(match[1], struct.fields if struct else ())
-            return CelError(f"has no field `{match[1]}` in {name}", line, column, hint)
-        if match := re.search(r"undeclared reference to '(.+?)'", problem):
-            # Of `a.b.c` the checker points behind `a` and names all of it: the unknown word is the first.
-            word = match[1].removeprefix(".").split(".")[0]
-            column = max(text.rfind(word, 0, column - 1 + len(word)) + 1, 1)
-            names = [*self._variables, *(overload.name for overload in self._library.overloads), *_MACROS]
-            names += [name for name, _, _ in self._library.functions if name[0].isalpha()]
-            whole = match[1] if match[1] in text and "." in match[1] and word not in self._variables else word
-            if word in {name.split(".")[0] for name in names if "." in name}:
-                return CelError(f"has the unknown name `{match[1]}`", line, column, _nearest(match[1], names))
-            return CelError(
-                f"has the unknown name `{word}`", line, column, _nearest(whole, names) or _nearest(word, names)
-            )
-        if "recursion depth" in problem:
-            return _too_deep(line, column)
-        problem = re.sub(r"expecting \{.{60,}\}", "expecting an operand", problem).replace(f"{STRUCT_PACKAGE}.", "")
-        return CelError(problem[0].lower() + problem[1:].rstrip("."), line, column)
+            raise self._problems.first(str(error), text) from None
 
 
 def field_variables(variables: Mapping[str, types.Type]) -> dict[str, types.Type]:
@@ -106,20 +65,6 @@ def field_variables(variables: Mapping[str, types.Type]) -> dict[str, types.Type
         for name, field in kind.fields.items()
         if any(parameter.parameters for parameter in field.type.parameters)
     }
-
-
-def _too_deep(line: int, column: int) -> CelError:
-    message = "has more than 32 levels of operators and calls, needs fewer"
-    return CelError(message, line, column, "split it with variables")
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    known = list(known)
-    lowered = {each.lower(): each for each in known}
-    if word.lower() in lowered:
-        return f"did you mean `{lowered[word.lower()]}`?"
-    close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
-    return f"did you mean `{lowered[close[0]]}`?" if close else ""
 
 
 def _mixed_orderings() -> Iterator[Overload]:

@@ -13,7 +13,7 @@ from webhook.cel.values import INT_MAX, INT_MIN, UINT_MAX, Optional, Uint, to_do
 
 NUMBERS = frozenset({int, float, Uint})
 _LISTS = (list, tuple)
-MAX_DEPTH = 200  # of values that are compared
+MAX_DEPTH = 100  # of values that are compared
 
 
 def equal(left: object, right: object, budget: Budget, depth: int = 0) -> bool:
