@@ -65,14 +65,19 @@ def held(rollout: DriverRollout | None, digests: frozenset[str], now: datetime) 
     if bad:
         has += f", mapping {sorted(bad)[0][:19]}"
     needs = f"the hold to end at {hold.until}" if end is not None else "the hold to be taken back"
-    return Reason("driver-held", has, needs, f"bound claims stay; allocguard rollout resume {rollout.driver}")
+    return Reason(
+        "driver-held",
+        has,
+        needs,
+        f"bound claims stay; take spec.hold out of DriverRollout {rollout.driver} when it is repaired",
+    )
 
 
 def _stage(rollout: DriverRollout, nodes: list[Node], what: str) -> Reason | None:
     if rollout.stage == "General":
         return None
     if rollout.stage == "Off":
-        fix = f"allocguard rollout promote {rollout.driver}, or spec.stage: Canary"
+        fix = f"set spec.stage of DriverRollout {rollout.driver} to Canary"
         return Reason("stage-off", f"{what} at stage Off of {rollout.driver}", "stage Canary or later", fix)
     outside = next((node for node in nodes if not qualifies(rollout, node)), None)
     if outside is None:
