@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from webhook.kube.names import DOMAIN_MAX, DRIVER_MAX, IDENTIFIER_MAX, POOL_MAX, dns_subdomain
+from webhook.kube.quantity import Number, canonical
 
 INVALID: Final = "FieldValueInvalid"
 REQUIRED: Final = "FieldValueRequired"
@@ -19,6 +20,11 @@ _PRE = r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PRE}(?:\.{_PRE})*)?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
+
+
+def shown(amount: Number) -> str:
+    """A capacity of unknown unit as people write it: with a binary suffix where that is exact ("4Gi", "31", "500m")."""
+    return canonical(amount, binary=amount.denominator == 1 and amount != 0 and amount % 1024 == 0)
 
 
 def length(text: str) -> int:

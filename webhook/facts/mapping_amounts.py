@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from webhook.facts.field_names import shown
 from webhook.kube.finding import Finding, Origin, Severity
 from webhook.kube.quantity import INT64_MAX, Number, canonical, of_resource, try_parse
 
@@ -125,7 +126,7 @@ def product_problems(resource: str, multiplier: Number, grid: Grid, suffix: str)
             Problem(
                 "capacity-negative-value",
                 ".capacityKey",
-                f"a capacity of {canonical(grid.value)}",
+                f"a capacity of {shown(grid.value)}",
                 "a capacity of zero or more",
                 "a negative capacity would take amounts off the node's account",
             )
@@ -138,7 +139,7 @@ def product_problems(resource: str, multiplier: Number, grid: Grid, suffix: str)
             )
         )
     if grid.value is not None and beyond_int64(resource, grid.value * multiplier):
-        has = f"capacity {canonical(grid.value)} times {canonical(multiplier)}"
+        has = f"capacity {shown(grid.value)} times {shown(multiplier)}"
         needs = "a product of at most 2^63-1 in the scheduler's unit: beyond that it counts as zero"
         return [*found, Problem("product-overflow", suffix, has, needs)]
     amounts = list(grid.points)
@@ -146,7 +147,7 @@ def product_problems(resource: str, multiplier: Number, grid: Grid, suffix: str)
         amounts.append(grid.value)
     elif not grid.bound:
         amounts.append(1)
-    what = f"multiplier {canonical(multiplier)}"
+    what = f"multiplier {shown(multiplier)}"
     return found + _fraction(resource, [amount * multiplier for amount in amounts], suffix, what)
 
 
@@ -158,11 +159,11 @@ def _fraction(resource: str, amounts: list[Number], suffix: str, what: str) -> l
             fix = f"use multiples of {canonical(size, binary=True)}, in the requestPolicy too"
             return [Problem("hugepage-not-whole-pages", suffix, has, f"whole pages of {resource}", fix)]
         if in_bytes(resource) and amount.denominator != 1:
-            has = f"{what}, which can cost {canonical(amount)} bytes"
+            has = f"{what}, which can cost {shown(amount)} bytes"
             fix = "the suffix m is a thousandth; write M or Mi for megabytes"
             return [Problem("multiplier-fraction-of-byte", suffix, has, "whole bytes", fix)]
         if resource == "cpu" and (amount * 1000).denominator != 1:
-            has = f"{what}, which can cost {canonical(amount)} cpu"
+            has = f"{what}, which can cost {shown(amount)} cpu"
             fix = "the scheduler rounds the pod's sum up"
             return [Problem("multiplier-fraction", suffix, has, "whole thousandths of a cpu", fix, "warning")]
     return []

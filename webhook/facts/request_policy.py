@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
+from webhook.facts.field_names import shown
 from webhook.kube.finding import Finding, cause
-from webhook.kube.quantity import INT64_MAX, Number, canonical, try_parse
+from webhook.kube.quantity import INT64_MAX, Number, try_parse
 from webhook.kube.raw import Json, mapping
 from webhook.kube.release import Release
 
@@ -95,7 +96,7 @@ def _values(default: Number, value: Number, options: list[object], path: str, re
             "requestpolicy-values",
             f"{path}[{index + 1}]",
             "FieldValueInvalid",
-            f"{canonical(after)} after {canonical(before)}",
+            f"{shown(after)} after {shown(before)}",
             "values in ascending order",
         )
         for index, (before, after) in enumerate(itertools.pairwise(amounts))
@@ -111,12 +112,12 @@ def _values(default: Number, value: Number, options: list[object], path: str, re
     exact = release.enabled(FRACTIONAL_GATE)
     for index, amount in enumerate(amounts):
         if amount > value:
-            has = canonical(amount)
-            needs = f"at most the capacity {canonical(value)}"
+            has = shown(amount)
+            needs = f"at most the capacity {shown(value)}"
             found.append(cause("requestpolicy-values", f"{path}[{index}]", "FieldValueInvalid", has, needs))
         key = amount if exact else whole(amount)
         if key in seen:
-            has = f"{canonical(amount)} twice" + ("" if exact else " (compared as whole numbers)")
+            has = f"{shown(amount)} twice" + ("" if exact else " (compared as whole numbers)")
             found.append(cause("requestpolicy-values", f"{path}[{index}]", "FieldValueDuplicate", has, "it once"))
         seen.add(key)
     if default not in amounts:
@@ -125,9 +126,7 @@ def _values(default: Number, value: Number, options: list[object], path: str, re
 
 
 def _no_default(default: Number, path: str) -> Finding:
-    return cause(
-        "requestpolicy-values", path, "FieldValueInvalid", f"default {canonical(default)}", "it among the values"
-    )
+    return cause("requestpolicy-values", path, "FieldValueInvalid", f"default {shown(default)}", "it among the values")
 
 
 def _bad(path: str, has: str, needs: str, rule: str = RULE) -> Finding:
@@ -140,23 +139,23 @@ def _range(default: Number, value: Number, span: Json, path: str, newer: bool, e
         return [cause(RULE, f"{path}.min", "FieldValueRequired", "validRange without min", "the smallest amount")]
     found: list[Finding] = []
     if low > value:
-        found.append(_bad(f"{path}.min", f"min {canonical(low)}", f"at most the capacity {canonical(value)}"))
+        found.append(_bad(f"{path}.min", f"min {shown(low)}", f"at most the capacity {shown(value)}"))
     if default < low:
         where = "default" if newer else "min"
-        found.append(_bad(f"{path}.{where}", f"default {canonical(default)}", f"at least min {canonical(low)}"))
+        found.append(_bad(f"{path}.{where}", f"default {shown(default)}", f"at least min {shown(low)}"))
     if high is not None:
         if low > high:
-            found.append(_bad(f"{path}.max", f"max {canonical(high)}", f"at least min {canonical(low)}"))
+            found.append(_bad(f"{path}.max", f"max {shown(high)}", f"at least min {shown(low)}"))
         if high > value:
-            found.append(_bad(f"{path}.max", f"max {canonical(high)}", f"at most the capacity {canonical(value)}"))
+            found.append(_bad(f"{path}.max", f"max {shown(high)}", f"at most the capacity {shown(value)}"))
         if default > high:
             where = "default" if newer else "max"
-            found.append(_bad(f"{path}.{where}", f"default {canonical(default)}", f"at most max {canonical(high)}"))
+            found.append(_bad(f"{path}.{where}", f"default {shown(default)}", f"at most max {shown(high)}"))
     milli = exact and _fractional(low, high, step, default)
     bounds = {"default": default, "min": low, "max": high, "step": step}
     if milli:
         unsafe = [
-            _bad(f"{path}.{name}", canonical(bound), "a value that is whole in thousandths")
+            _bad(f"{path}.{name}", shown(bound), "a value that is whole in thousandths")
             for name, bound in bounds.items()
             if bound is not None and _milli(bound) is None
         ]
@@ -172,14 +171,14 @@ def _grid(bounds: Mapping[str, Number | None], value: Number, milli: bool, path:
     where = f"{path}.step"
     if newer and step <= 0:
         rule = "requestpolicy-step-zero" if step == 0 else RULE
-        return [_bad(where, f"step {canonical(step)}", "a step greater than zero", rule)]
+        return [_bad(where, f"step {shown(step)}", "a step greater than zero", rule)]
     found: list[Finding] = []
     if low + step > value:
-        needs = f"at most the capacity {canonical(value)} for one step above min"
-        found.append(_bad(where, f"min {canonical(low)} and step {canonical(step)}", needs))
+        needs = f"at most the capacity {shown(value)} for one step above min"
+        found.append(_bad(where, f"min {shown(low)} and step {shown(step)}", needs))
     if newer and not milli:
         unsafe = [
-            _bad(f"{path}.{name}", canonical(bound), f"between 0 and {INT64_MAX}")
+            _bad(f"{path}.{name}", shown(bound), f"between 0 and {INT64_MAX}")
             for name, bound in bounds.items()
             if bound is not None and not 0 <= bound <= INT64_MAX
         ]
@@ -195,8 +194,8 @@ def _grid(bounds: Mapping[str, Number | None], value: Number, milli: bool, path:
     for name in ("default", "max"):
         bound = bounds[name]
         if bound is not None and (whole(bound * scale) - start) % unit:
-            has = f"{name} {canonical(bound)}"
-            found.append(_bad(where, has, f"min {canonical(low)} plus a multiple of step {canonical(step)}"))
+            has = f"{name} {shown(bound)}"
+            found.append(_bad(where, has, f"min {shown(low)} plus a multiple of step {shown(step)}"))
     return found
 
 
@@ -265,14 +264,14 @@ def off_policy(amount: Number, entry: object, release: Release) -> str:
         options = policy.get("validValues")
         amounts = [try_parse(option) for option in options] if isinstance(options, list) else []
         known = [option for option in amounts if option is not None]
-        return f"one of {', '.join(map(canonical, known))}" if known and amount not in known else ""
+        return f"one of {', '.join(map(shown, known))}" if known and amount not in known else ""
     low, high, step = (try_parse(span.get(name)) for name in ("min", "max", "step"))
     if low is not None and amount < low:
-        return f"at least {canonical(low)}"
+        return f"at least {shown(low)}"
     if high is not None and amount > high:
-        return f"at most {canonical(high)}"
+        return f"at most {shown(high)}"
     if step is None or step <= 0:
         return ""
     scale = 1000 if _in_milli(span, release) else 1
     off = (whole(amount * scale) - whole((low or 0) * scale)) % whole(step * scale)
-    return f"{canonical(low or 0)} plus a multiple of {canonical(step)}" if off else ""
+    return f"{shown(low or 0)} plus a multiple of {shown(step)}" if off else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.facts.constraints import attribute_values
+from webhook.facts.field_names import shown
 from webhook.facts.offers import Offer, Offers, candidates, choices
 from webhook.facts.request_policy import consumed_for, off_policy
 from webhook.facts.request_structure import claim_structure_problems
@@ -21,7 +22,7 @@ from webhook.kube.claims import (
     read_template,
 )
 from webhook.kube.finding import Finding, Severity, cause
-from webhook.kube.quantity import INT64_MAX, Number, canonical, try_parse
+from webhook.kube.quantity import INT64_MAX, Number, try_parse
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot
@@ -125,10 +126,10 @@ def _capacity(request: DeviceRequest, path: str, offers: Offers, release: Releas
             continue
         if asked < 0:
             fix = "1.36 would take it off what the device has given out"
-            yield Finding("capacity-negative", where, canonical(asked), "zero or more", fix)
+            yield Finding("capacity-negative", where, shown(asked), "zero or more", fix)
         elif asked >= ABSURD:
             fix = "rounding it up leaves 64 bits, and the device then seems to have more than it has"
-            yield Finding("capacity-overflow", where, canonical(asked), "an amount that a device can have", fix)
+            yield Finding("capacity-overflow", where, shown(asked), "an amount that a device can have", fix)
         elif offers.known:
             yield from _against(name, asked, where, offers, release)
 
@@ -150,24 +151,23 @@ def _against(name: str, asked: Number, path: str, offers: Offers, release: Relea
             whole = whole or stepped
     if not given:
         if offers.complete:
-            fix = f"the largest has {canonical(largest)}"
+            fix = f"the largest has {shown(largest)}"
             needs = "an amount that some device of the class can give"
-            yield Finding("capacity-exceeds-every-device", path, canonical(asked), needs, fix, "warning")
+            yield Finding("capacity-exceeds-every-device", path, shown(asked), needs, fix, "warning")
         return
     least = min(given)
     if asked in given or least == asked:
         return
     if asked.denominator != 1 and whole:
         has, needs = (
-            f"{canonical(asked)}, which gets {canonical(least)}",
+            f"{shown(asked)}, which gets {shown(least)}",
             "a whole amount: the device gives no fractions",
         )
-        yield Finding("capacity-fractional", path, has, needs, f"ask for {canonical(least)}", "warning")
+        yield Finding("capacity-fractional", path, has, needs, f"ask for {shown(least)}", "warning")
     else:
-        binary = asked.denominator == 1 and asked % 1024 == 0
-        has = f"{canonical(asked, binary)}, which is rounded up to {canonical(least, binary)}"
+        has = f"{shown(asked)}, which is rounded up to {shown(least)}"
         needs = "an amount that the device gives"
-        yield Finding("capacity-rounded-up", path, has, needs, f"ask for {canonical(least, binary)}", "warning")
+        yield Finding("capacity-rounded-up", path, has, needs, f"ask for {shown(least)}", "warning")
 
 
 def _given(asked: Number, name: str, offer: Offer, release: Release) -> tuple[Number | None, Number, bool]:

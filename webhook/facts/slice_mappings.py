@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from webhook.facts.device_structure import as_sent, declarative
+from webhook.facts.field_names import shown
 from webhook.facts.mapping_amounts import (
     Grid,
     Problem,
@@ -20,7 +21,7 @@ from webhook.facts.mapping_amounts import (
 )
 from webhook.facts.slice_structure import ADVANCED_DEVICES_MAX, device_list, over_limit
 from webhook.kube.finding import Finding, cause
-from webhook.kube.quantity import Number, canonical, of_resource, try_parse
+from webhook.kube.quantity import Number, of_resource, try_parse
 from webhook.kube.raw import Json, mapping
 from webhook.kube.release import NODE_ALLOCATABLE, Release
 from webhook.kube.resource import FIELD_136, FIELD_137
@@ -256,7 +257,7 @@ def _multiplier(given: object, suffix: str, found: list[Problem], judged: bool =
         found.append(_refused("multiplier-not-quantity", suffix, "", has, 'a quantity ("2", "500m", "4Gi")'))
     elif value <= 0 and judged:
         rule = "multiplier-negative" if value < 0 else "multiplier-zero"
-        found.append(_refused(rule, suffix, INVALID, canonical(value), "a multiplier greater than zero"))
+        found.append(_refused(rule, suffix, INVALID, shown(value), "a multiplier greater than zero"))
     return value
 
 
@@ -324,6 +325,6 @@ def _overhead(resource: str, per_pod: object, per_container: object, found: list
         if value is None:
             _multiplier(given, suffix, found)
         elif value < 0:
-            found.append(_refused("overhead-negative", suffix, INVALID, canonical(value), "zero or more"))
+            found.append(_refused("overhead-negative", suffix, INVALID, shown(value), "zero or more"))
         else:
             found += fixed_problems(resource, value, suffix, name)

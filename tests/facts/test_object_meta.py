@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.facts.object_meta import metadata_problems, template_metadata_problems, update_metadata_problems
+
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+
+
+def paths(metadata: Any, newer: bool = False, namespaced: bool = False) -> list[str]:
+    return [finding.path.removeprefix("metadata.") for finding in metadata_problems(metadata, namespaced, newer)]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"name": "n1-cpu-x7"}, []),
+        ({"name": "N1_x"}, ["name"]),
+        ({}, ["name"]),
+        ({"generateName": "ab-"}, []),
+        ({"generateName": "AB-"}, ["generateName", "name"]),
+        ({"name": "a", "namespace": "b"}, ["namespace"]),
+        ({"name": "a", "labels": {"a b": "x"}}, ["labels"]),
+        ({"name": "a", "labels": {"a": "x y"}}, ["labels"]),
+        ({"name": "a", "annotations": {"/a": "x"}}, ["annotations"]),
+        ({"name": "a", "annotations": {"A": "x" * (256 * 1024)}}, ["annotations"]),
+        ({"name": "a", "finalizers": ["kubernetes", "example.com/a"]}, []),
+        ({"name": "a", "finalizers": ["plain"]}, ["finalizers[0]"]),
+        ({"name": "a", "ownerReferences": [OWNER | {"controller": True}]}, []),
+        ({"name": "a", "ownerReferences": [OWNER | {"controller": True}] * 2}, ["ownerReferences"]),
+        ({"name": "a", "ownerReferences": [OWNER | {"apiVersion": "v1", "kind": "Event"}]}, ["ownerReferences"]),
+    ],
+)
+def test_metadata(metadata: Any, expected: list[str]) -> None:
+    assert paths(metadata) == expected
+
+
+def test_1_37_says_which_owner_is_not_complete() -> None:
+    metadata = {"name": "a", "ownerReferences": [OWNER, {**OWNER, "uid": "", "apiVersion": "apps/"}]}
+    assert paths(metadata) == ["ownerReferences.uid", "ownerReferences.apiVersion"]
+    assert paths(metadata, newer=True) == ["ownerReferences[1].uid", "ownerReferences[1].apiVersion"]
+
+
+def test_a_namespace_where_it_belongs() -> None:
+    assert paths({"name": "a", "namespace": "b"}, namespaced=True) == []
+    assert paths({"name": "a", "namespace": "b.c"}, namespaced=True) == ["namespace"]
+
+
+def test_updates_and_templates_have_less_to_say() -> None:
+    bad = {"name": "A", "labels": {"a b": ""}, "finalizers": ["plain"]}
+    assert [f.path for f in update_metadata_problems(bad, False)] == ["metadata.labels", "metadata.finalizers[0]"]
+    assert [f.path for f in template_metadata_problems(bad, "spec.metadata")] == ["spec.metadata.labels"]
+
+
+@pytest.mark.parametrize("junk", [None, 7, [None], [7], {}, "x", {"a": None}])
+def test_any_json(junk: Any) -> None:
+    fields = ("labels", "annotations", "ownerReferences", "finalizers", "generateName", "namespace")
+    assert isinstance(metadata_problems({"name": "a", **dict.fromkeys(fields, junk)}, False, True), list)
