@@ -145,6 +145,23 @@ def test_a1_the_only_slice_of_a_driver_wiped_under_a_booked_claim_still_counts_a
     assert rules(allocation_pool_problems(write, world(node(), held, owner), NOW)) == ["pool-gone"]
 
 
+def test_devices_without_a_cost_in_place_of_a_booked_one_wait_as_the_mapping_is_lost():
+    held = claim(results=[result()], reserved=[pod_ref()])
+    owner = pod(where="n1", status=entry(cpu="4"))
+    write = as_claim(claim("c2", results=[result("whole", None)]))
+    snapshot = world(node(), held, owner, slice_of(gpu("whole")))
+    assert rules(allocation_pool_problems(write, snapshot, NOW)) == ["pool-rebuilding"]
+
+
+def test_a_cost_of_another_driver_does_not_make_a_pool_one_that_lost_its_mapping():
+    held = claim(results=[result(), result("nic", None, driver="nic.example")], reserved=[pod_ref()])
+    owner = pod(where="n1", status=entry(cpu="4"))
+    write = as_claim(claim("c2", results=[result("nic", None, driver="nic.example")]))
+    half = slice_of(gpu("nic"), name="nics", driver="nic.example", count=2)
+    for slices in ([half], [half, slice_of(grp())]):
+        assert allocation_pool_problems(write, world(node(), held, owner, *slices), NOW) == []
+
+
 def test_the_claim_under_review_is_no_evidence_about_its_pool():
     write = claim(results=[result("nowhere")], reserved=[pod_ref()])
     snapshot = world(node(), write, slice_of(grp()))
@@ -380,3 +397,12 @@ def test_a_counter_set_twice_is_invalid():
     sets = [{"name": "set", "counters": {}}]
     objs = [slice_of(name=name, count=2, sharedCounters=sets) for name in ("a", "b")]
     assert phase(node(), *objs) == ("Invalid", ["pool-invalid"])
+
+
+def test_one_device_of_a_mapped_pool_that_lost_its_cost_is_mapping_lost():
+    held = claim(results=[result()], reserved=[pod_ref()])
+    bare = grp()
+    del bare["nodeAllocatableResourceMappings"]
+    owner = pod(where="n1", status=entry(cpu="4"))
+    assert phase(node(), slice_of(bare, grp("other")), held, owner) == ("Rebuilding", ["mapping-lost"])
+    assert phase(node(), slice_of(bare, grp("other")), held, pod(where="n1")) == ("Fresh", [])

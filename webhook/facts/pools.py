@@ -100,7 +100,7 @@ def _phase(
         where = f" for node {node}" if node and seen.elsewhere else ""
         holders = [claim for claim in snapshot.pool_claims.get(key, ()) if claim.id != besides]
         if holders:
-            has = f"no slice of the pool{where}, though {_names(holders)} holds devices of it"
+            has = f"no slice of the pool{where}, whose devices are held by {_names(holders)}"
             fix = "restart the driver on the node; bound claims stay charged until they are released"
             return "Gone", [Reason("pool-gone", has, "the slices the driver published", fix)]
         fix = "see whether the driver runs on the node"
@@ -110,7 +110,7 @@ def _phase(
     wrong = _counts(seen) or list(offered.invalid)
     if wrong:
         return "Invalid", wrong
-    waiting = _completeness(seen) or _verification(snapshot, key, seen, offered, besides)
+    waiting = _completeness(seen) or _verification(snapshot, key, seen, besides)
     return ("Rebuilding", waiting) if waiting else ("Fresh", [])
 
 
@@ -144,43 +144,52 @@ def _completeness(seen: View) -> list[Reason]:
     return []
 
 
-def _verification(snapshot: Snapshot, key: tuple[str, str], seen: View, offered: Survey, besides: str) -> list[Reason]:
+def _verification(snapshot: Snapshot, key: tuple[str, str], seen: View, besides: str) -> list[Reason]:
     """What bound claims hold against a pool that looks complete: their devices must be there, with their costs."""
-    claims = snapshot.pool_claims.get(key, ())
     published = Same((*seen.kept, *seen.elsewhere))
-    missing = [reason for claim, reason in _missing(published, Same(claims), key) if claim != besides]
-    if missing or offered.mapped:
-        return missing[:_MOST_REASONS]
-    for claim in islice(claims, _MOST_CLAIMS):
+    missing, free = _holdings(published, Same(snapshot.pool_claims.get(key, ())), key)
+    found = [reason for claim, reason in missing if claim != besides][:_MOST_REASONS]
+    for claim in islice(free, _MOST_CLAIMS):
         if claim.id != besides and _lost_mapping(snapshot, claim):
             has = f"no node cost any more, though claim {claim.key} was booked by one"
             fix = f"publish the mapping again, or release {claim.key} first"
-            return [Reason("mapping-lost", has, "the mapping it had", fix)]
-    return []
+            return [*found, Reason("mapping-lost", has, "the mapping it had", fix)]
+    return found
 
 
 @lru_cache(maxsize=2048)
-def _missing(slices: Same[Slice], claims: Same[Claim], key: tuple[str, str]) -> tuple[tuple[str, Reason], ...]:
-    """The devices of the pool ``key`` that bound claims hold and no slice offers, with the ids of these claims."""
-    devices = {device.name for item in slices.items for device in item.devices}
-    found: list[tuple[str, Reason]] = []
+def _holdings(
+    slices: Same[Slice], claims: Same[Claim], key: tuple[str, str]
+) -> tuple[tuple[tuple[str, Reason], ...], tuple[Claim, ...]]:
+    """What bound claims hold of the pool ``key``: devices that no slice offers, each with the claim's id; and the
+    claims that hold devices without a node cost.
+    """
+    devices = {device.name: device for item in slices.items for device in item.devices}
+    missing: list[tuple[str, Reason]] = []
+    free: list[Claim] = []
     for claim in claims.items:
-        for result in claim.allocation.results if claim.allocation is not None and claim.reserved_for else ():
-            if (result.driver, result.pool) == key and result.device not in devices:
-                has = f"no device {result.device}, which claim {claim.key} holds"
-                fix = f"publish {result.device} again, or release {claim.key}"
-                found.append((claim.id, Reason("pool-rebuilding", has, "the devices of all bound claims", fix)))
-    return tuple(found)
+        results = claim.allocation.results if claim.allocation is not None and claim.reserved_for else ()
+        mine = [result.device for result in results if (result.driver, result.pool) == key]
+        for name in mine:
+            if name not in devices:
+                has = f"no device {name}, which claim {claim.key} holds"
+                fix = f"publish {name} again, or release {claim.key}"
+                missing.append((claim.id, Reason("pool-rebuilding", has, "the devices of all bound claims", fix)))
+        if any(name in devices and not devices[name].costs for name in mine):
+            free.append(claim)
+    return tuple(missing), tuple(free)
 
 
-def _lost_mapping(snapshot: Snapshot, claim: Claim) -> bool:
-    """Whether a pod's status books ``claim`` though every device of it is published, and all without a cost."""
+def _lost_mapping(snapshot: Snapshot, claim: Claim, gone: tuple[str, str] | None = None) -> bool:
+    """Whether a pod's status books ``claim`` though no device of it costs anything, all being published (those of the
+    pool ``gone`` need not be).
+    """
     if claim.allocation is None or not booked(snapshot, claim):
         return False
     node = claim.allocation.node or None
     for result in claim.allocation.results:
         found = current(snapshot, result.driver, result.pool, node).devices.get(result.device)
-        if found is None or found[1].costs:
+        if found[1].costs if found is not None else (result.driver, result.pool) != gone:
             return False
     return True
 
@@ -275,8 +284,9 @@ def allocation_pool_problems(
     found: list[Finding] = []
     first = {(result.driver, result.pool): result.index for result in reversed(claim.allocation.results)}
     for (driver, pool), index in sorted(first.items(), key=lambda item: item[1]):
-        had = driver not in snapshot.driver_slices and any(
-            booked(snapshot, other) for other in snapshot.pool_claims.get((driver, pool), ()) if other.id != claim.id
+        had = driver not in snapshot.mapped_slices and any(
+            other.id != claim.id and _lost_mapping(snapshot, other, (driver, pool))
+            for other in islice(snapshot.pool_claims.get((driver, pool), ()), _MOST_CLAIMS)
         )
         state = pool_state(snapshot, driver, pool, node, now, view_age, claim.id)
         if not (had or judged(snapshot, driver) or any(r.rule == "mapping-lost" for r in state.reasons)):
