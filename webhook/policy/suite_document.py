@@ -170,7 +170,7 @@ class _Builder:
             try:
                 documents = load(self.read(self.reader.document.file, file), file)
             except OSError as error:
-                self.reader.problem(f"{where}.files", f"has {file}, which cannot be read: {error.strerror}")
+                self.reader.problem(f"{where}.files", f"has {file}, which cannot be read: {(error.strerror or str(error)).lower()}")
                 continue
             for document in documents:
                 if isinstance(document, Document):
