@@ -106,7 +106,8 @@ def _refused(rule: str, resource: str, needs: str, fix: str) -> Problem:
 
 def beyond_int64(resource: str, amount: Number) -> bool:
     """Whether the scheduler's 64 bits cannot hold ``amount``: it counts in thousandths for cpu, else in units."""
-    return abs(amount) * (1000 if resource == "cpu" else 1) > INT64_MAX
+    scaled = amount * 1000 if resource == "cpu" else amount
+    return not -INT64_MAX <= scaled <= INT64_MAX
 
 
 def fixed_problems(resource: str, amount: Number, suffix: str, what: str) -> list[Problem]:

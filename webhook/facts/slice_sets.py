@@ -94,9 +94,10 @@ def _generations(item: Slice, near: list[Slice], snapshot: Snapshot) -> Iterator
         has = f"generation {item.generation} beside slices of generation {newest}"
         fix = "the scheduler uses the highest generation only"
         yield Finding("pool-lower-generation", where, has, f"generation {newest} or higher", fix, "warning")
-    elif not near and any(_older(item, stamp, snapshot) for stamp in _stamps(item, snapshot)):
+    alone = not near or newest > item.generation
+    if alone and any(_older(item, stamp, snapshot) for stamp in _stamps(item, snapshot)):
         has = f"generation {item.generation}, published after claims were allocated from the pool"
-        needs = "no change: a pool that was wiped may begin again at any generation"
+        needs = "no change where the pool was wiped: it may begin again at any generation"
         yield Finding("generation-reset-ok", where, has, needs, severity="info")
 
 
