@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,3 +164,12 @@ def test_overhead_of_137_is_fitted_with_the_pod() -> None:
         world(node(memory="2Gi"), slice_of(device("grp", cost)), allocated("c", result(), pods=("p1",)), user, minor=37)
     )
     assert [(row.claim, row.pod, row.free) for row in made.rows] == [(0, parse("2024Mi"), parse("24Mi"))]
+
+
+def test_a_claim_from_a_file_without_uid_is_the_known_one_of_its_name() -> None:
+    snapshot = world(
+        node(cpu="16"), slice_of(device("grp", old("10"))), allocated("c", result(), pods=("p1",)), waiting()
+    )
+    bare = replace(claim_in(snapshot, "c"), uid="")
+    made = fit_problems(bare, pod_in(snapshot), Book().account(snapshot, "n1"), snapshot)
+    assert errors(made) == []

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.facts.test_interval import CLASS, asking, cpus
 from tests.ledger.builders import allocated, container, device, entry, node, old, pod, pod_in, result, slice_of, world
+from webhook.kube.core import read_pod
 from webhook.ledger.book import Book
 from webhook.ledger.views import fit_view, show
 
@@ -165,3 +166,11 @@ def test_fit_counts_the_whole_pod() -> None:
     view = fit_view(Book(), snapshot, [asking(cpus("1"))], NOW, pod_in(snapshot, "p9"))
     assert view["verdict"] == "nowhere"
     assert {change["kind"] for change in view["smallestChange"]} == {"release", "node-grow"}
+
+
+def test_fit_knows_a_pod_from_a_file_as_the_one_in_the_cluster() -> None:
+    snapshot = world(CLASS, *cluster())
+    bare = pod("p1", container(cpu="1", claims=("c",)), claims=("c",))
+    del bare["metadata"]["uid"]
+    view = fit_view(Book(), snapshot, [asking(cpus("8"), cpus("7"), name="c")], NOW, read_pod(bare))
+    assert view["nodes"][0]["fits"]

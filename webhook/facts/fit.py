@@ -101,7 +101,7 @@ def fit_problems(claim: Claim | None, pod: Pod | None, account: Account | None, 
         return Fit(tuple(findings), ())
     if claim is not None and pod is None:
         findings.append(_podless(claim))
-    others = account.without(claim.id if claim is not None else "", pod_id(pod) if pod is not None else "")
+    others = account.without(charged_as(claim, snapshot) if claim is not None else "", pod_id(pod) if pod else "")
     request = None
     if pod is not None:
         request = _whole_request(claim, pod, account, snapshot)
@@ -111,6 +111,14 @@ def fit_problems(claim: Claim | None, pod: Pod | None, account: Account | None, 
     findings += [_refusal(row, claim, pod, account.node) for row in rows if not row.fits and bookable(row.resource)]
     findings += _unknown_zones(cost, others)
     return Fit(tuple(findings), tuple(rows))
+
+
+def charged_as(claim: Claim, snapshot: Snapshot) -> str:
+    """The id under which an account charges ``claim``: its own, or for an object without UID (a file) that of the known
+    claim of its namespace and name.
+    """
+    known = None if claim.uid else snapshot.claims.get((claim.namespace, claim.name))
+    return claim.id if known is None else known.id
 
 
 def _whole_request(claim: Claim | None, pod: Pod, account: Account, snapshot: Snapshot) -> PodRequest:

@@ -13,7 +13,7 @@ import orjson
 from webhook.facts.account import Account, Amounts, account_of, add, bookable
 from webhook.facts.assignment import Choice, Outcome, Room, assign
 from webhook.facts.drivers import claim_drivers
-from webhook.facts.fit import node_rows
+from webhook.facts.fit import charged_as, node_rows
 from webhook.facts.node_offers import Holdings, Identity, Offer, Offers, node_offers
 from webhook.facts.pods import budget_problems, pod_claims, pod_id, pod_request, will_count
 from webhook.facts.pool_survey import current
@@ -94,11 +94,12 @@ def node_fit(
 ) -> NodeFit:
     """Whether ``claims`` could be allocated on the node of ``account``. ``now`` None: judged as an empty node."""
     node = account.node
-    for claim in claims:
-        account = account.without(claim.id)
+    ids = frozenset(charged_as(claim, snapshot) for claim in claims)
+    for uid in ids:
+        account = account.without(uid)
     if pod is not None:
         account = account.without("", pod_id(pod))
-    holdings = None if now is None else Holdings(snapshot, frozenset(claim.id for claim in claims))
+    holdings = None if now is None else Holdings(snapshot, ids)
     groups: list[list[Choice]] = []
     reasons: list[Finding] = []
     least: dict[str, Number] = {}
