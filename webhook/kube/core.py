@@ -13,7 +13,9 @@ from webhook.kube.resource import Entry, read_entries
 def amounts(raw: object) -> dict[str, Number]:
     """A raw resource list as exact numbers in base units; unreadable quantities are left out."""
     found: dict[str, Number] = {}
-    for name, given in mapping(raw).items():
+    if not isinstance(raw, dict):
+        return found
+    for name, given in raw.items():
         amount = try_parse(given)
         if amount is not None:
             found[str(name)] = amount
