@@ -65,7 +65,6 @@ def test_the_installed_packages_are_whole(installed: Path, tmp_path: Path) -> No
     assert all(Path(file).is_relative_to(installed) for file in files)
 
 
-@pytest.mark.xfail(reason="the command line is not built yet; this mark goes with its first commit")
 @pytest.mark.parametrize("arguments", [["--help"], ["policy", "lint"]], ids=" ".join)
 def test_the_installed_command_runs_without_the_checkout(installed: Path, tmp_path: Path, arguments: list[str]) -> None:
     assert run_installed(installed, tmp_path, installed / "bin" / "allocguard", *arguments)

@@ -55,3 +55,41 @@ def test_a_path_that_is_not_there(run, tmp_path):
     ran = run("ledger", "show", "--cluster", tmp_path / "nothing")
     assert ran.code == 2
     assert ran.err == f"allocguard: {tmp_path}/nothing: cannot be read: no such file or directory; check the path\n"
+
+
+def fit(run, example, *options):
+    claim = example / "manifests" / "claim.yaml"
+    return run("ledger", "fit", "--claim", claim, "--cluster", example / "cluster", *AT, *options)
+
+
+def test_fit_tells_each_node_and_what_would_help(run, example):
+    ran = fit(run, example, "-o", "json")
+    value = json.loads(ran.out)
+    assert ran.code == 1
+    assert value["verdict"] == "nowhere"
+    reasons = {node["node"]: {reason["rule"] for reason in node["reasons"]} for node in value["nodes"]}
+    assert "node-overcommit" in reasons["anvil-1"]
+    assert "pool-incomplete" in reasons["anvil-2"]
+    assert {"kind": "node-grow", "node": "anvil-1", "claim": "", "resource": "cpu", "amount": "2"} in value[
+        "smallestChange"
+    ]
+    text = fit(run, example).out
+    assert text.startswith("fits nowhere: 0 of 3 nodes\n")
+    assert "  give anvil-1 2 more of cpu\n" in text
+
+
+def test_fit_counts_the_pod_too(run, example, tmp_path):
+    (tmp_path / "small.yaml").write_text((example / "manifests" / "claim.yaml").read_text().replace('"12"', '"10"'))
+    claim = ("ledger", "fit", "--claim", tmp_path / "small.yaml", "--cluster", example / "cluster", *AT)
+    assert run(*claim).code == 0
+    assert run(*claim).out.startswith("fits somewhere: 1 of 3 nodes\n")
+    pod = yaml.safe_load_all((example / "cluster" / "pending.yaml").read_text())
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(next(each for each in pod if each["kind"] == "Pod")))
+    assert run(*claim, "--pod", tmp_path / "pod.yaml").code == 1
+
+
+def test_fit_refuses_what_is_no_claim(run, example, tmp_path):
+    node = example / "cluster" / "nodes.yaml"
+    ran = run("ledger", "fit", "--claim", node, "--cluster", example / "cluster", *AT)
+    assert ran.code == 2
+    assert ran.err.startswith(f"allocguard: {node}:3:1: has the kind 'Node', needs ResourceClaim")

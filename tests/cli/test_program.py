@@ -27,6 +27,14 @@ def test_every_command_teaches_by_example(run, command):
     assert f"  allocguard {command}" in told.out or f"(allocguard {command}" in told.out
 
 
+@pytest.mark.parametrize("command", [[], ["ledger"], ["policy"], ["certs"]])
+def test_without_a_command_the_help_is_shown(run, command):
+    ran = run(*command)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Usage: allocguard")
+    assert "Commands:" in ran.err
+
+
 def test_help_reads_no_module_that_a_command_needs(spawn):
     script = "import sys; from webhook.cli.program import program; program(['--help'])"
     done = subprocess.run([sys.executable, "-X", "importtime", "-c", script], capture_output=True, text=True)

@@ -68,6 +68,9 @@ class Program(click.Group):
         extra = {**extra, "standalone_mode": False, "obj": session}
         try:
             code = super().main(args, NAME, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            return 2
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else NAME
             note(f"{_plain(error.format_message())}; see `{where} --help`")
