@@ -170,7 +170,8 @@ class _Builder:
             try:
                 documents = load(self.read(self.reader.document.file, file), file)
             except OSError as error:
-                self.reader.problem(f"{where}.files", f"has {file}, which cannot be read: {(error.strerror or str(error)).lower()}")
+                reason = (error.strerror or str(error)).lower()
+                self.reader.problem(f"{where}.files", f"has {file}, which cannot be read: {reason}")
                 continue
             for document in documents:
                 if isinstance(document, Document):
