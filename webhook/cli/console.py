@@ -86,8 +86,8 @@ def severity(name: str, text: str = "") -> str:
 
 
 def width() -> int:
-    """Columns to write in; 100 where nobody watches."""
-    return max(60, min(shutil.get_terminal_size((100, 24)).columns, 160))
+    """Columns to write in: those of the terminal, 100 where it is none."""
+    return max(60, min(shutil.get_terminal_size().columns, 160)) if sys.stdout.isatty() else 100
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
