@@ -81,8 +81,8 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A ResourceSlice. ``node`` is ``spec.nodeName`` or empty; ``nodes`` holds the other ways of selecting nodes;
-    slices of equal ``shape`` offer the same devices, by name and content. ``written`` is when somebody last wrote it, as
-    far as its managed fields tell.
+    slices of equal ``shape`` offer the same devices, by name and content. ``written`` is when somebody last wrote it,
+    as far as its managed fields tell.
     """
 
     name: str
