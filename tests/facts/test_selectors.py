@@ -25,6 +25,8 @@ def chosen(expression: str) -> list[bool | None]:
         ('device.attributes["gpu.basalt.example"].driverVersion.isGreaterThan(semver("570.0.0"))', [True] * 4),
         ('device.attributes["resource.kubernetes.io"].numaNode == 0', [True, True, False, False]),
         ('1 in device.attributes["resource.kubernetes.io"].numaNode', [None, None, None, True]),
+        ('device.attributes["resource.kubernetes.io"].numaNode.includes(1)', [False, False, True, True]),
+        ('device.attributes["gpu.basalt.example"].type.includes("gpu")', [True] * 4),
         ('has(device.attributes["no.such.domain"].x)', [False] * 4),
         ('device.attributes["no.such.domain"].?x.orValue(true)', [True] * 4),
         # An attribute that is not there is an error, not a no.

@@ -18,7 +18,11 @@ SHOWN = 5
 
 def set_problems(item: Slice, snapshot: Snapshot) -> list[Finding]:
     """What does not go together with ``item``; ``snapshot`` may hold this slice already, in an older or this state."""
-    others = [other for other in snapshot.pools.get(item.key, ()) if other.name != item.name or not item.name]
+    others = [
+        other
+        for other in snapshot.pools.get(item.key, ())
+        if not other.deleting and (other.name != item.name or not item.name)
+    ]
     near = [other for other in others if not (item.node and other.node) or item.node == other.node]
     same = [other for other in near if other.generation == item.generation]
     return [
