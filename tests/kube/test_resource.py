@@ -126,3 +126,8 @@ def test_carries_names_the_shapes_among_objects() -> None:
     assert carries(slices) == {"1.36", "1.37"}
     pod = {"kind": "Pod", "status": {"nodeAllocatableResourceClaimStatuses": [{"mapping": [{"name": "cpu"}]}]}}
     assert carries([pod, None, 7]) == {"1.37"}
+
+
+def test_a_name_without_json_bytes_has_a_digest_too() -> None:
+    costs = {"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "\ud800"}}}
+    assert read_device({"name": "a", **costs}).digest.startswith("sha256:")

@@ -158,7 +158,11 @@ def mapping_digest(costs: tuple[NodeCost, ...]) -> str:
         [c.resource, c.capacity_key or "", number(c.multiplier), number(c.per_pod), number(c.per_container)]
         for c in costs
     )
-    return "sha256:" + hashlib.sha256(orjson.dumps(rows)).hexdigest()
+    try:
+        content = orjson.dumps(rows)
+    except TypeError:  # a lone surrogate in a name has no JSON bytes
+        content = repr(rows).encode("utf-8", "backslashreplace")
+    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 def device_fields(device: object) -> Json:
