@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -155,17 +158,60 @@ def placed(error: cel.CelError | cel.EvaluationError) -> bool:
     return error.line >= 1 and error.column >= 1 and "\n" not in error.message
 
 
-@pytest.mark.parametrize("file", sorted({case.file for case in CASES}))
-def test_every_expression_gives_what_the_api_server_gives(file: str) -> None:
-    known = {entry["expression"]: entry for entry in DIFFERENCES["guard"]}
+FILES = sorted({case.file for case in CASES})
+FIXED = [case for case in CASES if case.device is None]
+
+
+def differing(
+    cases: list[Case], listed: list[dict[str, Any]], gives: Callable[[Case], Any], wants: Callable[[Case], Any]
+) -> list[str]:
+    """Cases whose answer is neither the wanted nor the listed one; a listed answer must not be the wanted one."""
+    known = {entry["expression"]: entry["gives"] for entry in listed}
     wrong = []
-    for case in CASES:
-        if case.file != file:
-            continue
-        got, difference = answer(case), known.get(case.expression)
-        if difference is not None:
-            if got != difference["gives"]:
-                wrong.append(f"{case.expression}: listed as {difference['gives']}, gives {got}")
-        elif got != case.expected:
-            wrong.append(f"{case.expression}: needs {case.expected}, gives {got}")
+    for case in cases:
+        got, wanted = gives(case), wants(case)
+        if got != known.get(case.expression, wanted):
+            wrong.append(f"{case.expression}: needs {known.get(case.expression, wanted)}, gives {got}")
+        elif case.expression in known and got == wanted:
+            wrong.append(f"{case.expression}: is listed as different, and is not")
+    return wrong
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_expression_gives_what_the_api_server_gives(file: str) -> None:
+    cases = [case for case in CASES if case.file == file]
+    wrong = differing(cases, DIFFERENCES["guard"], answer, lambda case: case.expected)
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("file", sorted({case.file for case in FIXED}))
+def test_the_checkers_own_evaluation_agrees_with_ours(file: str) -> None:
+    engine = second_engine().SecondEngine(ROOTS, encode)
+    cases = [case for case in FIXED if case.file == file]
+    wrong = differing(
+        cases, DIFFERENCES["checker"], lambda case: engine.evaluate(case.expression, case.names or {}), answer
+    )
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_difference_belongs_to_an_expression_and_has_a_reason() -> None:
+    expressions = {case.expression for case in CASES}
+    for entry in [*DIFFERENCES["guard"], *DIFFERENCES["checker"]]:
+        assert entry["expression"] in expressions
+        assert entry["because"]
+
+
+def test_the_corpus_is_as_large_as_promised() -> None:
+    assert len(CASES) >= 300
+    assert {"policies", "devices", "language", "quantity", "format"} <= set(FILES)
+
+
+@functools.cache
+def second_engine() -> ModuleType:
+    """The module beside this one; tests are no package."""
+    spec = importlib.util.spec_from_file_location("second_engine", HERE / "second_engine.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
