@@ -41,6 +41,12 @@ def test_findings_and_reloads_are_counted() -> None:
     assert 'allocguard_policy_reloads_total{outcome="loaded"} 0.0' in found
 
 
+def test_there_are_no_series_beside_the_named_ones() -> None:
+    metrics = Metrics()
+    metrics.review("validate", "pods", "CREATE", "allowed", 0)
+    assert "_created" not in metrics.text().decode()
+
+
 def test_gauges_are_asked_for_at_each_scrape() -> None:
     values = iter((1.0, 2.0))
     metrics = Metrics(lambda: [gauge("rollout_hold", "held", ["driver"], [(["d"], next(values))])])

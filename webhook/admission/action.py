@@ -49,6 +49,8 @@ def apply(verdict: Verdict) -> Answer:
     Audit, like every info and whatever an exception covers, is only written to the audit log. The message of a refusal
     starts with the gravest finding; where several are as grave, with the first of the first policy by name.
     """
+    if not verdict.judged and not verdict.errors and not verdict.annotations:
+        return Answer(verdict.request.uid, True, annotations={"revision": verdict.revision})
     # A policy that could not be judged says less than a finding that another one made.
     denials = sorted((judged for judged in verdict.judged if denies(judged)), key=lambda j: j.finding.rule == FAILED)
     warned = sorted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -43,6 +43,7 @@ class Metrics:
     """
 
     def __init__(self, gauges: Callable[[], Iterable[Metric]] = tuple) -> None:
+        disable_created_metrics()  # a series more for each counter, which nobody asked for
         self._registry = CollectorRegistry()
         self._reviews = Counter(
             f"{PREFIX}admission_reviews_total",

@@ -1,0 +1,127 @@
+"""What goes wrong inside, in the same process: HTTP in, HTTP out."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.test_server import POLICY, folder_of, review
+from webhook.cluster.files import Cluster
+from webhook.server import app
+from webhook.server.app import build
+from webhook.server.service import Reply, Service
+from webhook.store.policies import PolicyStore
+from webhook.telemetry.log import Log
+
+
+class Failing(Service):
+    def answer(self, endpoint: str, data: bytes, expired: Callable[[], bool]) -> Reply:
+        raise ZeroDivisionError("a mistake of ours\nin two lines")
+
+
+def service(folder: Path, kind: type[Service] = Service) -> tuple[Service, io.StringIO]:
+    stream = io.StringIO()
+    folder_of(folder)
+    made = kind(
+        PolicyStore([str(folder / "policies")]),
+        Cluster([str(folder / "cluster")]),
+        Log(stream),
+        lambda: datetime(2026, 11, 29, tzinfo=UTC),
+    )
+    return made, stream
+
+
+def post(made: Service, *bodies: Any, path: str = "/validate") -> list[httpx.Response]:
+    async def send() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(build(made))
+        async with httpx.AsyncClient(transport=transport, base_url="https://x") as client:
+            headers = {"content-type": "application/json"}
+            return list(await asyncio.gather(*(client.post(path, content=body, headers=headers) for body in bodies)))
+
+    return asyncio.run(send())
+
+
+def test_a_mistake_of_ours_is_500_and_logged_and_counted(tmp_path: Path) -> None:
+    made, stream = service(tmp_path, Failing)
+    (answer,) = post(made, json.dumps(review()))
+    assert (answer.status_code, answer.json()["reason"]) == (500, "InternalError")
+    made.log.close()
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["event"]) == ("error", "internal error")
+    assert line["error"].startswith("ZeroDivisionError: a mistake of ours")
+    assert "test_app.py" in line["error"]
+    assert b'outcome="error",resource="other"} 1.0' in made.metrics.text()
+
+
+def test_bodies_beyond_the_memory_for_them_are_shed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MAX_BUFFERED", 3000)
+
+    async def slow(text: str) -> AsyncIterator[bytes]:
+        yield text.encode()
+        await asyncio.sleep(0.05)
+        yield b" "
+
+    made, _ = service(tmp_path)
+    text = json.dumps(review()).ljust(1400)
+    codes = [answer.status_code for answer in post(made, *(slow(text) for _ in range(3)))]
+    assert codes.count(503) >= 1
+    assert post(made, text)[0].status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("failure_policy", "allowed", "annotation"),
+    [("Fail", False, "drivers/evaluation-failed"), ("Ignore", True, None)],
+)
+def test_what_the_deadline_leaves_unjudged_follows_the_failure_policy(
+    tmp_path: Path, failure_policy: str, allowed: bool, annotation: str | None
+) -> None:
+    made, _ = service(tmp_path)
+    (tmp_path / "policies" / "drivers.yaml").write_text(f"{POLICY}  failurePolicy: {failure_policy}\n")
+    made.refresh()
+    made.refresh()
+    reply = made.answer("validate", json.dumps(review()).encode(), lambda: True)
+    response = json.loads(reply.body)["response"]
+    assert response["allowed"] is allowed
+    assert response["auditAnnotations"].get("findings") == annotation
+    assert "the time for this request is nearly spent" in response["auditAnnotations"]["errors"]
+
+
+def test_the_timeout_is_a_duration_of_go() -> None:
+    given = {b"timeout=5s": 5, b"a=b&timeout=1m30s": 30, b"timeout=500ms": 0.5, b"timeout=2.5s": 2.5}
+    bad = [
+        b"",
+        b"timeout=",
+        b"timeout=5",
+        b"timeout=x5s",
+        b"timeout=5sx",
+        b"timeout=-5s",
+        b"timeout=0s",
+        b"nottimeout=5s",
+    ]
+    assert [app._timeout(query) for query in given] == list(given.values())
+    assert {app._timeout(query) for query in bad} == {app.DEFAULT_TIMEOUT}
+
+
+def test_names_of_registrations_are_few_labels(tmp_path: Path) -> None:
+    made, _ = service(tmp_path)
+    application = build(made)
+
+    async def send() -> None:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="https://x") as client:
+            for number in range(app.MAX_TAILS + 5):
+                await client.post(f"/validate/r{number}", content=b"{}", headers={"content-type": "application/json"})
+
+    asyncio.run(send())
+    text = made.metrics.text().decode()
+    assert 'endpoint="validate/r0"' in text
+    assert f'endpoint="validate/r{app.MAX_TAILS}"' not in text
+    assert 'endpoint="validate/other"' in text
