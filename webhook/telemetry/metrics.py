@@ -43,7 +43,8 @@ class Metrics:
     """
 
     def __init__(self, gauges: Callable[[], Iterable[Metric]] = tuple) -> None:
-        disable_created_metrics()  # a series more for each counter, which nobody asked for
+        # A series more for each counter, which nobody asked for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self._registry = CollectorRegistry()
         self._reviews = Counter(
             f"{PREFIX}admission_reviews_total",
