@@ -17,7 +17,7 @@ Json = dict[str, Any]
 ZONE = "resource.kubernetes.io/numaNode"
 
 # name, cost in cpu, zone, counters drawn, shared
-DEVICE = st.tuples(st.integers(1, 3), st.sampled_from([None, 0, 1]), st.integers(0, 2), st.booleans())
+DEVICE = st.tuples(st.integers(1, 3), st.sampled_from([None, 0, 1]), st.sampled_from([0, 0, 2, 4]), st.booleans())
 DEVICES = st.lists(DEVICE, min_size=1, max_size=4)
 REQUEST = st.tuples(st.sampled_from([1, 2, None]), st.frozensets(st.integers(0, 3), max_size=4))
 
