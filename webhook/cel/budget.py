@@ -7,6 +7,9 @@ from webhook.cel.errors import BudgetError
 # The API server's limit of one call, k8s.io/apiserver/pkg/apis/cel PerCallLimit.
 PER_CALL_LIMIT = 1_000_000
 
+# Of an error that `||`, `&&`, `all` or `exists` absorb: raising one costs as much as many steps.
+ERROR_COST = 20
+
 
 class Budget:
     """What an evaluation may still spend. Share one budget between evaluations to limit their sum."""

@@ -11,7 +11,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from webhook.cel import ast
-from webhook.cel.budget import Budget
+from webhook.cel.budget import ERROR_COST, Budget
 from webhook.cel.errors import BudgetError, CelError, EvaluationError, no_overload
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def _quantifier(compiler: Compiler, node: ast.Comprehension) -> Run | None:
                 raise
             except EvaluationError as error:
                 failure = failure or error
+                frame[0].spend(ERROR_COST)
         if cut:
             raise frame[0].exceeded().at(loop.position)
         if failure is not None:

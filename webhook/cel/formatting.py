@@ -18,7 +18,7 @@ LIBRARY = Library()
 
 MAX_PRECISION = 1000
 MAX_DEPTH = 64
-_VALUE_COST = 5  # of one value within what %s writes
+_VALUE_COST = 10  # of one value within what %s writes
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _INTEGERS = (int, Uint)

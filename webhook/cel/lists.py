@@ -137,8 +137,8 @@ def _distinct(budget: Budget, values: list[Any]) -> list[Any]:
     found: list[Any] = []
     others: list[Any] = []  # lists, maps, opaque values: compared one by one
     simple: set[tuple[bool, Any]] = set()
+    budget.spend(len(values) * 3)
     for value in values:
-        budget.spend(1)
         if isinstance(value, str | int | float) and value == value:  # NaN equals nothing
             key = (type(value) is bool, value)
             if key in simple:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from webhook.cel import ast
+from webhook.cel.budget import ERROR_COST
 from webhook.cel.errors import BudgetError, EvaluationError, no_overload
 from webhook.cel.values import Optional
 
@@ -20,6 +21,7 @@ def junction(compiler: Compiler, node: ast.Call) -> Run:
     terms = tuple(compiler.node(term) for term in _flatten(node, node.function))
 
     def undecided(frame: Frame, start: int, failure: EvaluationError) -> bool:
+        frame[0].spend(ERROR_COST)
         for term in terms[start:]:
             try:
                 value: object = term(frame)

@@ -49,9 +49,7 @@ def equality(compiler: Compiler, node: ast.Call) -> Run:
     def equal_values(frame: Frame) -> bool:
         first, second = left(frame), right(frame)
         kind = type(first)
-        if kind is type(second) and kind in _PLAIN:
-            if kind is str and len(first) > 64:
-                frame[0].spend(len(first) // 10)
+        if kind is type(second) and kind in _PLAIN and (kind is not str or len(first) < 64):
             return bool(first == second) is wanted
         try:
             return equal(first, second, frame[0]) is wanted

@@ -55,17 +55,22 @@ for _name in ("add", "sub"):
     LIBRARY.declare(_name, types.QUANTITY, types.QUANTITY, types.INT, member=True)
 
 
+def _unspaced(text: str) -> str:
+    """Spaces around a quantity are taken from a manifest, and not from an expression; none is taken for a quantity."""
+    return "" if text != text.strip() else text
+
+
 @LIBRARY.function("quantity", str)
 def _quantity(text: str) -> Quantity:
     try:
-        return Quantity(quantity.parse(text))
+        return Quantity(quantity.parse(_unspaced(text)))
     except quantity.QuantityError as error:
         raise EvaluationError(f"has the quantity {text[:40]!r}, which {error}") from None
 
 
 @LIBRARY.function("isQuantity", str)
 def _is_quantity(text: str) -> bool:
-    return quantity.try_parse(text) is not None
+    return quantity.try_parse(_unspaced(text)) is not None
 
 
 @LIBRARY.function("sign", Quantity)
