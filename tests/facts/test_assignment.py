@@ -19,7 +19,8 @@ ZONE = "resource.kubernetes.io/numaNode"
 # name, cost in cpu, zone, counters drawn, shared
 DEVICE = st.tuples(st.integers(1, 3), st.sampled_from([None, 0, 1]), st.sampled_from([0, 0, 2, 4]), st.booleans())
 DEVICES = st.lists(DEVICE, min_size=1, max_size=4)
-REQUEST = st.tuples(st.sampled_from([1, 2, None]), st.frozensets(st.integers(0, 3), max_size=4))
+REQUEST = st.tuples(st.sampled_from([1, 2, None]), st.frozensets(st.integers(0, 3), min_size=1, max_size=4))
+ROOM = st.sampled_from([2, 4, 30, 40])
 
 
 def offer(index: int, cost: int, zone: int | None, drawn: int, shared: bool) -> Offer:
@@ -63,7 +64,7 @@ def possible(groups: list[list[Choice]], constraint: Constraint | None, room: Ro
 
 
 @settings(max_examples=200)
-@given(DEVICES, st.lists(REQUEST, min_size=1, max_size=2), st.integers(1, 8), st.integers(1, 5), st.booleans())
+@given(DEVICES, st.lists(REQUEST, min_size=1, max_size=2), ROOM, ROOM, st.booleans())
 def test_the_search_finds_what_trying_everything_finds(
     devices: list[tuple[int, int | None, int, bool]],
     requests: list[tuple[int | None, frozenset[int]]],
