@@ -20,7 +20,7 @@ ZONE = "resource.kubernetes.io/numaNode"
 DEVICE = st.tuples(st.integers(1, 3), st.sampled_from([None, 0, 1]), st.sampled_from([0, 0, 2, 4]), st.booleans())
 DEVICES = st.lists(DEVICE, min_size=1, max_size=4)
 REQUEST = st.tuples(st.sampled_from([1, 2, None]), st.frozensets(st.integers(0, 3), min_size=1, max_size=4))
-ROOM = st.sampled_from([2, 4, 30, 40])
+FREE, ZONE_FREE = st.sampled_from([3, 30]), st.sampled_from([1, 2, 30])
 
 
 def offer(index: int, cost: int, zone: int | None, drawn: int, shared: bool) -> Offer:
@@ -63,8 +63,8 @@ def possible(groups: list[list[Choice]], constraint: Constraint | None, room: Ro
     return False
 
 
-@settings(max_examples=200)
-@given(DEVICES, st.lists(REQUEST, min_size=1, max_size=2), ROOM, ROOM, st.booleans())
+@settings(max_examples=300)
+@given(DEVICES, st.lists(REQUEST, min_size=1, max_size=2), FREE, ZONE_FREE, st.booleans())
 def test_the_search_finds_what_trying_everything_finds(
     devices: list[tuple[int, int | None, int, bool]],
     requests: list[tuple[int | None, frozenset[int]]],
