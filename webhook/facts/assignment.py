@@ -83,6 +83,11 @@ class _Search:
         self.per_pod: dict[str, Number] = {}
         self.per_container: dict[str, Number] = {}
         self.values: list[list[Values]] = [[] for _ in constraints]
+        # Devices of equal worth stand in for each other only where the same requests may get them.
+        self.wanted: dict[Identity, list[int]] = {}
+        for number, choice in enumerate(choice for group in groups for choice in group):
+            for offer in choice.offers:
+                self.wanted.setdefault(offer.identity, []).append(number)
 
     def group(self, index: int) -> bool:
         """Whether the groups from ``index`` on can be served with what is left."""
@@ -115,7 +120,8 @@ class _Search:
         failed: set[object] = set()
         for position in range(start, len(choice.offers)):
             offer = choice.offers[position]
-            worth = (offer.signature, *(self._values(c, choice, offer) for c in range(len(self.constraints))))
+            values = (self._values(number, choice, offer) for number in range(len(self.constraints)))
+            worth = (offer.signature, *self.wanted[offer.identity], *values)
             if offer.consumed is None and worth in failed:
                 continue
             if not self._take(choice, offer):
