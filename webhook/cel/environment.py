@@ -71,16 +71,17 @@ class Program:
 
         Raises EvaluationError, with line and column in the expression; BudgetError when `budget` does not suffice.
         """
-        budget.left -= self._cost
-        if budget.left < 0:
-            raise budget.exceeded().at((1, 1))
         frame: list[object] = [None] * self._size
         frame[0] = budget
         for name, slot in self._slots:
             frame[slot] = names[name] if name in names else _missing(name)
-        value = self._run(frame)
-        if self._demanded and type_name(value) != self._demanded:
-            raise EvaluationError(f"has {type_name(value)}, needs {self._demanded}", 1, 1)
+        try:
+            budget.spend(self._cost)
+            value = self._run(frame)
+            if self._demanded and type_name(value) != self._demanded:
+                raise EvaluationError(f"has {type_name(value)}, needs {self._demanded}")
+        except EvaluationError as error:
+            raise error.at((1, 1)) from None
         return value
 
 
