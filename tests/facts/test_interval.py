@@ -221,6 +221,11 @@ def test_claims_of_one_pod_are_judged_together() -> None:
     assert not on(snapshot, asking(cpus("5"), name="a"), asking(cpus("4"), name="b")).nodes[0].fits
 
 
+def test_reasons_say_whose_request_it_is_where_there_are_several_claims() -> None:
+    (fit,) = on(world(CLASS, node(), slice_of(GRP)), asking(cpus("9"), name="a"), asking(cpus("1"), name="b")).nodes
+    assert [reason.has for reason in fit.reasons] == ["for claim ns/a 9 cpus of device grp, where 8 is free"]
+
+
 def fleet(*sizes: str) -> list[Json]:
     return [
         obj

@@ -76,8 +76,8 @@ def _size(change: Change, account: Account) -> Fraction:
 
 
 def released(snapshot: Snapshot, claim: Claim) -> Snapshot:
-    """The snapshot as if the claim of this namespace and name were not allocated. It stays known, so that what its pods'
-    entries book for it is not taken for their own.
+    """The snapshot as if the claim of this namespace and name were not allocated. It stays known, so that what the
+    entries of its pods book for it is not taken for their own.
     """
     held = snapshot.claims.get((claim.namespace, claim.name))
     if held is None or held.allocation is None:
