@@ -58,7 +58,9 @@ def test_a_device_of_an_earlier_generation_is_unknown():
 
 def test_d11_a_device_of_another_node_than_the_allocation():
     write = claim(results=[result(pool="n2")], where="n1")
-    assert "device-of-other-node" in rules(judge(write, slice_of(grp()), slice_of(grp(), name="s2", where="n2")))
+    found = rules(judge(write, slice_of(grp()), slice_of(grp(), name="s2", where="n2")))
+    assert "device-of-other-node" in found
+    assert "device-unknown" not in found
 
 
 def test_d11_devices_of_two_nodes_in_an_allocation_that_names_none():

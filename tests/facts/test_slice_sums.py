@@ -55,3 +55,8 @@ def test_never_less_than_the_dearest_devices_that_fit(rows: list[tuple[int, int]
     best = max(sum(cost for cost, _ in chosen) for chosen in sets if sum(use for _, use in chosen) <= slots)
     bound = together(*pool(parts, slots))["memory"]
     assert best <= bound <= sum(cost for cost, _ in rows)
+
+
+def test_a_device_with_the_costs_of_both_releases_counts_once() -> None:
+    newer = {"cpu": {"mapping": {"capacityKey": "cpus", "capacityMultiplier": "1"}}}
+    assert together(slice_of(grp(size="8", nodeAllocatableResources=newer))) == {"cpu": 8}
