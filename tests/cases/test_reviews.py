@@ -118,7 +118,7 @@ def why_wrong(wanted: Json, response: Json) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize(("step", "file", "wanted"), cases())
+@pytest.mark.parametrize(("step", "file", "wanted"), list(cases()))
 def test_review(step: Path, file: str, wanted: Json, client: httpx.Client) -> None:
     body = (step / file).read_bytes()
     answer = client.post(f"/{step.name}/{wanted['endpoint']}?timeout=5s", content=body, headers=JSON)
