@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -10,7 +11,10 @@ import orjson
 def dump(value: Any, name: str) -> str:
     """``value`` as ``json`` or ``yaml``, without a final line break."""
     if name == "json":
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+        try:
+            return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+        except TypeError:  # integers beyond 64 bits and halves of surrogate pairs, which files may hold
+            return json.dumps(value, indent=2)
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
