@@ -161,7 +161,12 @@ def _described(kind: types.Type) -> cel.Type:
 
 
 def _signature(kind: types.Type) -> str:
+    """A type in the words of cel-expr-python; what it cannot take from outside is dyn."""
     if kind in (types.A, types.B):
         return f"~{kind.name}"
+    if kind.name == "map" and kind.parameters[0] not in (*_KEYS, types.DYN, types.A):
+        return "dyn"
+    if kind in (types.TYPE, types.NULL) or (kind.name == "optional_type" and types.A not in kind.parameters):
+        return "dyn"
     inner = ",".join(_signature(parameter) for parameter in kind.parameters)
     return f"{_wire_name(kind)}<{inner}>" if inner else _wire_name(kind)
