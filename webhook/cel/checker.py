@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from cel_expr_python import cel
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, struct_pb2, timestamp_pb2
@@ -39,7 +40,7 @@ class Checker:
         self._env = cel.NewEnv(
             descriptor_pool=_pool(structs.values()),
             config=cel.NewEnvConfigFromYaml(_configuration()),
-            extensions=[_functions([*library.overloads, *_mixed_orderings()])],
+            extensions=[_functions((*library.overloads, *_mixed_orderings()))],
             variables={name: _described(kind) for name, kind in {**variables, **field_variables(variables)}.items()},
         )
         self._env.compile("true")  # declarations that contradict each other are noticed only here
@@ -141,7 +142,8 @@ def _configuration() -> str:
     return json.dumps({"name": "expressions", "extensions": [{"name": name} for name in _EXTENSIONS]})
 
 
-def _functions(overloads: Iterable[Overload]) -> cel.CelExtension:
+@lru_cache(maxsize=4)
+def _functions(overloads: tuple[Overload, ...]) -> cel.CelExtension:
     """Our declarations; a name that CEL has already gets further overloads."""
     declared: dict[str, list[cel.Overload]] = {}
     for number, each in enumerate(overloads):
