@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -98,6 +99,8 @@ def cluster(paths: Sequence[str], minor: int | None, gates: Mapping[str, bool]) 
     unreadable(found.problems)
     for each in found.notes:
         note(each)
+    # They stay until the command ends: the cycle collector need not visit them again and again.
+    gc.freeze()
     return found
 
 

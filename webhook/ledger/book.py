@@ -238,6 +238,9 @@ def _bound(
 
 
 def _bound_parts(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> tuple[PodPart, list[Difference]]:
+    if not pod.claim_names and not pod.entries:
+        return PodPart(pod_request(pod).spec(), {}), []
+
     def cost_of(claim: Claim) -> Footprint:
         made = costs.get(claim.key)
         return footprint(claim, snapshot) if made is None else made.cost
