@@ -31,8 +31,8 @@ from webhook.ledger.book import Book
 from webhook.store import policies
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
-ROUNDS, SECONDS, CONNECTIONS = 3, 2.0, 8
-FEW, MANY, DECISIONS = 10, 15_000, 3_000
+ROUNDS, SECONDS, CONNECTIONS = 7, 1.0, 8
+FEW, MANY, DECISIONS, BATCH = 10, 15_000, 3_000, 50
 NODES = 5_000
 
 
@@ -83,7 +83,10 @@ def over_https(folder: Path, core: int) -> None:
     for (what, goal), text in zip((("pod", 0.6), ("128-device slice", 0.4)), texts.values(), strict=True):
         judged, allowed = (statistics.median(rates[(what, kind)]) for kind in ("guard", "allow"))
         row(f"{what} review, {len(text) / 1000:.1f} KB: reviews a second", f"{judged:,.0f} of {allowed:,.0f}")
-        row("  share of a handler that only decodes and allows", f"{judged / allowed:.2f}", f"goal {goal} or more")
+        # One after the other within a round, so that what else the machine does meanwhile touches both alike.
+        pairs = zip(rates[(what, "guard")], rates[(what, "allow")], strict=True)
+        share = statistics.median(guarded / plain for guarded, plain in pairs)
+        row("  share of a handler that only decodes and allows", f"{share:.2f}", f"goal {goal} or more")
     row(f"128-device slice review, {CONNECTIONS} connections: p99", f"{statistics.median(tails) * 1000:.1f} ms")
 
 
@@ -95,26 +98,28 @@ def decisions() -> None:
     gc.collect()
     gc.freeze()
     books = {nodes: Book() for nodes in costs}
-    for _ in range(ROUNDS):
+    texts: dict[int, list[bytes]] = {}
+    for nodes, snapshot in snapshots.items():
+        choose = random.Random(7)
+        chosen = [choose.randrange(nodes) for _ in range(DECISIONS)]
+        reviews = [fleet.allocation_review(node - node % 2, node) for node in chosen]
+        texts[nodes] = [json.dumps(review, separators=(",", ":")).encode() for review in reviews]
+        # A node's page is made when it is first asked for and kept until something of the node changes; what it
+        # costs to make one does not depend on the size of the cluster, and is not what is measured here.
+        for node in chosen:
+            books[nodes].account(snapshot, fleet.name(node))
+    for begin in range(0, DECISIONS, BATCH):
         for nodes, snapshot in snapshots.items():
-            choose = random.Random(7)
-            chosen = [choose.randrange(nodes) for _ in range(DECISIONS)]
-            reviews = [fleet.allocation_review(node - node % 2, node) for node in chosen]
-            texts = [json.dumps(review, separators=(",", ":")).encode() for review in reviews]
-            book = books[nodes]
-            # A node's page is made when it is first asked for and kept until something of the node changes; what it
-            # costs to make one does not depend on the size of the cluster, and is not what is measured here.
-            for node in chosen:
-                book.account(snapshot, fleet.name(node))
-            begin = time.perf_counter()
-            for text in texts:
-                verdict = decide(decode(text), "validate", revision, snapshot, book, NOW)
+            started = time.perf_counter()
+            for text in texts[nodes][begin : begin + BATCH]:
+                verdict = decide(decode(text), "validate", revision, snapshot, books[nodes], NOW)
                 respond(apply(verdict))
-            costs[nodes].append((time.perf_counter() - begin) / DECISIONS)
+            costs[nodes].append((time.perf_counter() - started) / BATCH)
     few, many = (statistics.median(costs[nodes]) for nodes in (FEW, MANY))
     row(f"decision about an allocation, {FEW} nodes", f"{few * 1e6:,.0f} us")
     row(f"decision about an allocation, {MANY:,} nodes", f"{many * 1e6:,.0f} us")
-    row("  more than with few nodes", f"{many / few:.2f} x", "goal 1.2 or less")
+    ratio = statistics.median(large / small for small, large in zip(costs[FEW], costs[MANY], strict=True))
+    row("  in the large cluster against the small one", f"{ratio:.2f} x", "goal 1.2 or less")
 
 
 def loading(folder: Path) -> None:

@@ -84,6 +84,7 @@ class Cluster:
         self._holders: dict[Key, list[str]] = {}
         self._problems: dict[str, tuple[Unreadable, ...]] = {}
         self._shapes: Counter[str] = Counter()
+        self._even = True
         self._other: tuple[Snapshot, Snapshot] | None = None
         self.notes: list[str] = []
         self._next = self.snapshot = Snapshot()
@@ -107,7 +108,8 @@ class Cluster:
     def snapshot_for(self, obj: Json | None) -> Snapshot:
         """The snapshot to judge ``obj`` by: its release is chosen with ``obj`` counted too."""
         snapshot = self.snapshot
-        if self._minor is not None or obj is None:
+        # One object more changes nothing unless the two releases are as good as equal.
+        if self._minor is not None or obj is None or not self._even:
             return snapshot
         shapes = carries([obj])
         if not shapes:
@@ -199,6 +201,8 @@ class Cluster:
                     self._next = self._next.put(item.value)
 
     def _settle(self) -> None:
+        counts = sorted(self._shapes.get(f"1.{minor}", 0) for minor in SUPPORTED)
+        self._even = counts[-1] - counts[-2] <= 1
         self.snapshot = self._next = replace(self._next, release=choose_release(self._shapes, self._minor, self._gates))
 
 
