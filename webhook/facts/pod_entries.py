@@ -16,6 +16,8 @@ REQUIRED, INVALID, DUPLICATE = "FieldValueRequired", "FieldValueInvalid", "Field
 def entry_problems(obj: Json, release: Release) -> list[Finding]:
     """What the API server of ``release`` refuses in the entries of a raw pod (all ``origin: apiserver``)."""
     status = mapping(mapping(obj).get("status"))
+    if not status.get(POD_FIELD):
+        return []
     known = _claims(mapping(mapping(obj).get("spec")), status)
     found: list[Finding] = []
     seen: set[str] = set()

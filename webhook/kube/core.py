@@ -128,12 +128,13 @@ def _container(raw: Json, init: bool) -> Container:
     # A stored object has requests defaulted from limits; a file may not.
     for name, amount in limits.items():
         requests.setdefault(name, amount)
+    uses = objects(resources.get("claims"))
     return Container(
-        name=text(raw.get("name")),
-        requests=requests,
-        limits=limits,
-        claims=tuple((text(use.get("name")), text(use.get("request"))) for _, use in objects(resources.get("claims"))),
-        sidecar=init and raw.get("restartPolicy") == "Always",
+        text(raw.get("name")),
+        requests,
+        limits,
+        tuple([(text(use.get("name")), text(use.get("request"))) for _, use in uses]) if uses else (),
+        init and raw.get("restartPolicy") == "Always",
     )
 
 
