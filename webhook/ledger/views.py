@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import structs
 
 from webhook.facts.account import Account, Amount, ZoneAmount
 from webhook.facts.change import released, smallest_changes
@@ -176,7 +177,7 @@ def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datet
     for claim in claims:
         snapshot = released(snapshot, claim)
     if pod is not None and not pod.uid and (known := snapshot.pods.get((pod.namespace, pod.name))) is not None:
-        pod = replace(pod, uid=known.uid)
+        pod = structs.replace(pod, uid=known.uid)
     wanted = tuple(claims)
     answer = interval(wanted, snapshot, lambda node: book.account(snapshot, node), None, now, pod)
     changes = smallest_changes(wanted, snapshot, book.account, answer.nodes, now, pod)
