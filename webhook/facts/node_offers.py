@@ -13,7 +13,7 @@ from webhook.facts.drivers import drivers_of
 from webhook.facts.footprint import effective_costs
 from webhook.facts.matching import device_applies
 from webhook.facts.pool_survey import Reason, current
-from webhook.facts.pools import judged, pool_state
+from webhook.facts.pools import needed, pool_state
 from webhook.facts.request_policy import consumed_for, off_policy
 from webhook.facts.rollout import held, qualifies
 from webhook.facts.selectors import matches
@@ -113,8 +113,7 @@ def node_offers(
     reasons: dict[str, list[Reason]] = {}
     matched = 0
     for driver, pool in pools:
-        stopped: Reason | None = None
-        asked = False
+        stops: tuple[Reason | None, Reason | None] | None = None
         for item, device in current(snapshot, driver, pool, node).devices.values():
             if device_applies(item, device, node, snapshot) is False:
                 continue
@@ -122,9 +121,12 @@ def node_offers(
             if verdict is False:
                 continue
             matched += 1
-            if now is not None and not asked and device.costs:
-                stopped, asked = _stopped(snapshot, item, node, now), True
-            made = stopped if stopped and device.costs else _offer(request, item, device, snapshot, holdings, verdict)
+            if now is not None and stops is None:
+                stops = (_stage(snapshot, driver, node), _pool(snapshot, item, node, now))
+            stage, stop = stops or (None, None)
+            made: Offer | Reason | None = (stage if device.costs else None) or stop
+            if made is None:
+                made = _offer(request, item, device, snapshot, holdings, verdict)
             if isinstance(made, Reason):
                 reasons.setdefault(made.rule, []).append(made)
             else:
@@ -184,18 +186,21 @@ def _selected(selectors: list[str], driver: str, device: Device) -> bool | None:
     return verdict
 
 
-def _stopped(snapshot: Snapshot, item: Slice, node: str, now: datetime) -> Reason | None:
-    """Why nothing that costs may be allocated from the pool now."""
-    rollout, known = snapshot.rollouts.get(item.driver), snapshot.nodes.get(node)
-    if rollout is not None and known is not None and not qualifies(rollout, known):
-        rule = "stage-off" if rollout.stage == "Off" else "node-not-canary"
-        return Reason(rule, f"driver {item.driver} at stage {rollout.stage}", f"a stage that takes in node {node}")
-    if not judged(snapshot, item.driver):
+def _stage(snapshot: Snapshot, driver: str, node: str) -> Reason | None:
+    """Why no device that costs something may be allocated on the node now."""
+    rollout, known = snapshot.rollouts.get(driver), snapshot.nodes.get(node)
+    if rollout is None or known is None or qualifies(rollout, known):
         return None
+    rule = "stage-off" if rollout.stage == "Off" else "node-not-canary"
+    return Reason(rule, f"driver {driver} at stage {rollout.stage}", f"a stage that takes in node {node}")
+
+
+def _pool(snapshot: Snapshot, item: Slice, node: str, now: datetime) -> Reason | None:
+    """Why nothing may be allocated from the pool of ``item`` now."""
     state = pool_state(snapshot, item.driver, item.pool, node, now)
-    if state.reasons:
+    if state.reasons and needed(snapshot, state):
         return state.reasons[0]
-    return held(rollout, state.survey.digests, now)
+    return held(snapshot.rollouts.get(item.driver), state.survey.digests, now)
 
 
 def tolerated(taint: Json, tolerations: tuple[Json, ...]) -> bool:

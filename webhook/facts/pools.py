@@ -271,6 +271,27 @@ def judged(snapshot: Snapshot, driver: str) -> bool:
     return driver in snapshot.mapped_slices or (rollout is not None and rollout.stage in ("Canary", "Expanding"))
 
 
+def needed(snapshot: Snapshot, state: PoolState, besides: str = "") -> bool:
+    """Whether an allocation needs the pool to be Fresh: its driver is judged by phase, or claims (the one with the id
+    ``besides`` left out) are booked for costs that its devices had.
+    """
+    key = (state.driver, state.pool)
+    if judged(snapshot, state.driver) or any(reason.rule == "mapping-lost" for reason in state.reasons):
+        return True
+    return bool(state.reasons) and any(
+        other.id != besides and _lost_mapping(snapshot, other, key)
+        for other in islice(snapshot.pool_claims.get(key, ()), _MOST_CLAIMS)
+    )
+
+
+def _all_elsewhere(claim: Claim, pool: tuple[str, str], seen: View) -> bool:
+    """Whether the allocation takes devices of a pool that only other nodes have: wrong devices, not a pool that fails."""
+    if seen.kept or claim.allocation is None:
+        return False
+    there = survey(seen.elsewhere).devices
+    return all(r.device in there for r in claim.allocation.results if (r.driver, r.pool) == pool)
+
+
 def allocation_pool_problems(
     claim: Claim, snapshot: Snapshot, now: datetime, view_age: float | None = None
 ) -> list[Finding]:
@@ -284,12 +305,10 @@ def allocation_pool_problems(
     found: list[Finding] = []
     first = {(result.driver, result.pool): result.index for result in reversed(claim.allocation.results)}
     for (driver, pool), index in sorted(first.items(), key=lambda item: item[1]):
-        had = driver not in snapshot.mapped_slices and any(
-            other.id != claim.id and _lost_mapping(snapshot, other, (driver, pool))
-            for other in islice(snapshot.pool_claims.get((driver, pool), ()), _MOST_CLAIMS)
-        )
+        if _all_elsewhere(claim, (driver, pool), view(snapshot, driver, pool, node)):
+            continue
         state = pool_state(snapshot, driver, pool, node, now, view_age, claim.id)
-        if not (had or judged(snapshot, driver) or any(r.rule == "mapping-lost" for r in state.reasons)):
+        if not needed(snapshot, state, claim.id):
             continue
         path = f"status.allocation.devices.results[{index}].pool"
         label = f"pool {pool} of {driver}"
