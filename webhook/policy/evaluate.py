@@ -145,6 +145,7 @@ def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
     if compiled.exceptions and any(result.findings for result in results):
         exception, notes, problems = applies(compiled.exceptions, names, facts.now, budget)
         results = (*(_noted(result, notes) for result in results), *(RuleResult(n, error=e) for n, e in problems))
+    names.clear()  # the variables read it: a circle that only the cycle collector would find
     return PolicyResult(compiled, "", conditions, results, annotations, exception)
 
 

@@ -75,6 +75,12 @@ class Facts:
             },
         }
 
+    def release(self) -> None:
+        """Forget everything, once nobody asks any more. Facts lead to one another in circles, which would keep them,
+        and the objects they are about, until the cycle collector stops everything to find them.
+        """
+        vars(self).clear()
+
     @cached_property
     def slice(self) -> SliceFact | None:
         """See ``DOCS``."""

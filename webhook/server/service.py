@@ -57,6 +57,7 @@ class Service:
         answer = apply(verdict)
         if verdict.judged or verdict.errors:
             self._record(verdict, answer)
+        verdict.evaluation.facts.release()
         sub = request.sub_resource
         resource = f"{request.resource.name}/{sub}" if sub else request.resource.name
         return Reply(respond(answer), resource, request.operation, answer.allowed)
