@@ -44,12 +44,12 @@ class Judge:
         if text(obj.get("apiVersion")).partition("/")[0] == GROUP:
             return self._own(document)
         refused = schema_problems(obj, self._snapshot.release)
-        told = {(finding.rule, finding.path) for finding in refused}
+        told = {(finding.rule, _unified(finding.path)) for finding in refused}
         found = [(SCHEMA, finding) for finding in refused]
         for request, endpoint in _writes(obj):
             for policy, finding in self._findings(request, endpoint):
                 # What the decoder and a policy both see is told once, as the decoder tells it.
-                if (finding.rule, finding.path) not in told:
+                if (finding.rule, _unified(finding.path)) not in told:
                     found.append((policy, finding))
         return judgement(document, found)
 
@@ -85,6 +85,11 @@ class Judge:
                 fix = f"use DriverRollout, {POLICY} or {TEST_KIND}"
                 unknown = Finding("kind-unknown", "kind", f"{kind!r}", f"a kind of {GROUP}", fix)
                 return judgement(document, [(SCHEMA, unknown)])
+
+
+def _unified(path: str) -> str:
+    """The path as v1 has it: policies do not tell the ``basic`` of v1beta1, as the server's own errors do not."""
+    return path.replace("].basic.", "].", 1)
 
 
 def _writes(obj: Json) -> Iterator[tuple[Request, str]]:

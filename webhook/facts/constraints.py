@@ -6,7 +6,10 @@ KEP-6072); an attribute without a domain is of its driver's domain; a device wit
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from webhook.facts.placement import claim_node, find_device
+from webhook.facts.pools import costless
 from webhook.kube.claims import Claim, Constraint, Result
 from webhook.kube.finding import Finding, Severity
 from webhook.kube.raw import mapping, sequence
@@ -62,6 +65,8 @@ def constraint_problems(claim: Claim, snapshot: Snapshot) -> list[Finding]:
         problem = _unmatched(name, bound, snapshot) if constraint.match_attribute else _repeated(name, bound, snapshot)
         if problem is not None:
             found.append(problem)
+    if all(costless(snapshot, result, claim) for result in claim.allocation.results):
+        return [replace(finding, severity="warning") for finding in found]
     return found
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 from webhook.facts.device_use import use_problems
 from webhook.facts.footprint import footprint
 from webhook.facts.matching import device_applies
 from webhook.facts.placement import claim_node
 from webhook.facts.pool_survey import Survey, survey, view
+from webhook.facts.pools import costless
 from webhook.facts.request_policy import off_policy
 from webhook.kube.claims import Claim, DeviceRequest, Result
 from webhook.kube.finding import Finding
@@ -23,7 +25,8 @@ Offer = tuple[Slice, Device]
 
 def device_problems(claim: Claim, snapshot: Snapshot) -> list[Finding]:
     """Everything that is wrong with the devices of a claim's allocation: unknown, taken, overcommitted, amounts that
-    cannot be booked, results nobody asked for. The problems of its footprint are among them.
+    cannot be booked, results nobody asked for. The problems of its footprint are among them. Warnings alone where the
+    device's driver never costs a node anything.
     """
     if claim.allocation is None:
         return []
@@ -45,7 +48,8 @@ def device_problems(claim: Claim, snapshot: Snapshot) -> list[Finding]:
     # A device of another node is there, though the node that is charged has none of that name.
     seen = {("device-unknown" if f.rule == "device-of-other-node" else f.rule, f.path) for f in found}
     found += [f for f in footprint(claim, snapshot, node).problems if (f.rule, f.path) not in seen]
-    return found
+    spared = {f"{RESULTS}[{result.index}]" for result in claim.allocation.results if costless(snapshot, result, claim)}
+    return [replace(f, severity="warning") if f"{f.path.partition(']')[0]}]" in spared else f for f in found]
 
 
 def _request_problems(result: Result, requests: dict[str, DeviceRequest], path: str) -> list[Finding]:

@@ -23,8 +23,10 @@ _SEMVER = re.compile(
 
 
 def shown(amount: Number) -> str:
-    """A capacity of unknown unit as people write it: with a binary suffix where that is exact ("4Gi", "31", "500m")."""
-    return canonical(amount, binary=amount.denominator == 1 and amount != 0 and amount % 1024 == 0)
+    """A capacity of unknown unit as people write it, in whichever kind of suffix is shorter ("4Gi", "100G", "500m")."""
+    if amount.denominator != 1:
+        return canonical(amount)
+    return min(canonical(amount, binary=True), canonical(amount), key=len)
 
 
 def length(text: str) -> int:

@@ -16,6 +16,7 @@ from webhook.kube.quantity import INT64_MAX, Number, canonical, of_resource, try
 
 BYTES: Final = ("memory", "ephemeral-storage")
 PAGES: Final = "hugepages-"
+_PAGE = 4096
 # Real node resources that no claim is ever charged for.
 OTHER_RESOURCES: Final = ("pods", "storage")
 OTHER_PREFIXES: Final = ("attachable-volumes-", "requests.", "limits.")
@@ -117,6 +118,15 @@ def fixed_problems(resource: str, amount: Number, suffix: str, what: str) -> lis
         needs = "at most 2^63-1 in the scheduler's unit: beyond that it counts as zero"
         return [Problem("product-overflow", suffix, f"{what} {shown}", needs)]
     return _fraction(resource, [amount], suffix, f"{what} {shown}")
+
+
+def tiny_problems(resource: str, amount: Number, limit: str) -> list[Problem]:
+    """The problem of a cost that is one byte, as a multiplier that is left out gives on 1.36, or no page of memory."""
+    if not in_bytes(resource) or not (amount == 1 or (resource in BYTES and 0 < amount < _PAGE)):
+        return []
+    has = f"a cost of {limit}{'one byte' if amount == 1 else f'{canonical(amount)} bytes'} of {resource}"
+    fix = 'write the amount with its unit ("4Gi"); on 1.36 a missing multiplier counts as 1'
+    return [Problem("mapping-empty", "", has, "the amount that a device takes", fix, "warning")]
 
 
 def product_problems(resource: str, multiplier: Number, grid: Grid, suffix: str) -> list[Problem]:

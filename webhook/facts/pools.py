@@ -15,7 +15,7 @@ from typing import Literal
 from webhook.facts.placement import claim_node
 from webhook.facts.pool_survey import Reason, Same, Survey, View, current, survey, view
 from webhook.facts.times import age, duration, instant
-from webhook.kube.claims import Claim
+from webhook.kube.claims import Claim, Result
 from webhook.kube.finding import Finding
 from webhook.kube.resource import Slice
 from webhook.kube.rollout import DEFAULT_WINDOW, DriverRollout
@@ -271,16 +271,28 @@ def judged(snapshot: Snapshot, driver: str) -> bool:
     return driver in snapshot.mapped_slices or (rollout is not None and rollout.stage in ("Canary", "Expanding"))
 
 
+def costless(snapshot: Snapshot, result: Result, claim: Claim) -> bool:
+    """Whether the driver of an allocation's result has slices and never costs a node anything: what is wrong with its
+    devices is told, never refused.
+    """
+    if result.driver not in snapshot.driver_slices or judged(snapshot, result.driver):
+        return False
+    return not _had_costs(snapshot, (result.driver, result.pool), claim.id)
+
+
 def needed(snapshot: Snapshot, state: PoolState, besides: str = "") -> bool:
     """Whether an allocation needs the pool to be Fresh: its driver is judged by phase, or claims (the one with the id
     ``besides`` left out) are booked for costs that its devices had.
     """
-    key = (state.driver, state.pool)
     if judged(snapshot, state.driver) or any(reason.rule == "mapping-lost" for reason in state.reasons):
         return True
-    return bool(state.reasons) and any(
-        other.id != besides and _lost_mapping(snapshot, other, key)
-        for other in islice(snapshot.pool_claims.get(key, ()), _MOST_CLAIMS)
+    return bool(state.reasons) and _had_costs(snapshot, (state.driver, state.pool), besides)
+
+
+def _had_costs(snapshot: Snapshot, pool: tuple[str, str], besides: str) -> bool:
+    return any(
+        other.id != besides and _lost_mapping(snapshot, other, pool)
+        for other in islice(snapshot.pool_claims.get(pool, ()), _MOST_CLAIMS)
     )
 
 

@@ -152,6 +152,8 @@ def _against(name: str, asked: Number, path: str, offers: Offers, release: Relea
     if not given:
         if offers.complete:
             fix = f"the largest has {shown(largest)}"
+            if asked <= largest:
+                fix = f"a device gives {_allowed(asked, name, having[0], release)}"
             needs = "an amount that some device of the class can give"
             yield Finding("capacity-exceeds-every-device", path, shown(asked), needs, fix, "warning")
         return
@@ -179,6 +181,13 @@ def _given(asked: Number, name: str, offer: Offer, release: Release) -> tuple[Nu
         return None, value, False
     # An exclusive device is given as a whole; the amount is only a condition.
     return (amount if offer.shared else max(asked, 0)), value, amount.denominator == 1
+
+
+def _allowed(asked: Number, name: str, offer: Offer, release: Release) -> str:
+    entry = offer.capacity.get(name)
+    amount = consumed_for(asked, entry, release)
+    wanted = "" if amount is None else off_policy(amount, entry, release)
+    return wanted or "no such amount"
 
 
 def _unknown(name: str, path: str, offers: Offers) -> Finding:

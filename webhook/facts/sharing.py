@@ -69,8 +69,9 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
         # What stands in a stored object besides living consumers is a leftover, not somebody who shares.
         added = [(i, consumer) for i, consumer in added if not ended(consumer, claim, snapshot)]
     if (fresh or added) and mapped(claim, snapshot):
-        found += _shared(claim, [c for c in claim.reserved_for if _identity(c) in known], added)
-        if not fresh and not earlier and len(added) == 1 and snapshot.release.minor == 36:
+        kept = [consumer for consumer in claim.reserved_for if _identity(consumer) in known]
+        found += _shared(claim, kept, added)
+        if not fresh and not kept and len(added) == 1 and snapshot.release.minor == 36:
             found.append(_uncounted(claim, *added[0]))
     if fresh and not claim.allocation.timestamp:
         path = "status.allocation.allocationTimestamp"

@@ -16,33 +16,57 @@ from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.interval import node_fit
 from webhook.facts.pods import pod_claims
 from webhook.facts.pools import judged
-from webhook.kube.claims import Claim
+from webhook.facts.sharing import mapped
+from webhook.kube.claims import Claim, Consumer
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import Number
 from webhook.kube.snapshot import Snapshot
 
+_NEEDS = "all claims of the pod to be possible there: a 1.36 scheduler would bind it without counting this one"
+
 
 def sibling_problems(claim: Claim, snapshot: Snapshot, account: Account | None, now: datetime) -> list[Finding]:
-    """``sibling-not-possible`` for each unallocated mapped claim of the pods that reserve ``claim``, if nothing on the
-    node of its allocation could serve it: stage, hold, pool phase, or what is left once ``claim`` is charged.
+    """``sibling-not-possible`` for each other mapped claim of the pods that reserve ``claim``: not allocated, if nothing
+    on the node of its allocation could serve it (stage, hold, pool phase, or what is left once ``claim`` is charged);
+    allocated before, if it is not reserved for the pod, since that reservation would be refused.
 
     ``account`` is that node's (None: not known, nothing can be said). Empty on 1.37, which counts claims that were
     allocated before.
     """
     if claim.allocation is None or account is None or snapshot.release.minor != 36:
         return []
+    cost = footprint(claim, snapshot)
+    if not cost.mapped:
+        return []
     found: list[Finding] = []
     after: Snapshot | None = None
     for index, consumer in enumerate(claim.reserved_for):
         pod = snapshot.pods_by_uid.get(consumer.uid) if consumer.is_pod else None
+        if pod is not None:
+            found += _unreserved(claim, consumer, pod, snapshot, f"status.reservedFor[{index}]")
         siblings = _siblings(claim, pod, snapshot) if pod is not None else ()
         if not siblings:
             continue
         if after is None:
             after = snapshot.with_claim(claim)
-            account = charged(account.without(claim.id), footprint(claim, snapshot))
+            account = charged(account.without(claim.id), cost)
         found += _refused(siblings, after, account, now, pod, f"status.reservedFor[{index}]")
+    return found
+
+
+def _unreserved(claim: Claim, consumer: Consumer, pod: Pod, snapshot: Snapshot, path: str) -> list[Finding]:
+    """The pod's mapped claims that are allocated, but not for it."""
+    found: list[Finding] = []
+    for _, other in pod_claims(pod, snapshot):
+        if other.id == claim.id or consumer in other.reserved_for or not mapped(other, snapshot):
+            continue
+        has = f"a pod whose claim {other.name} was allocated before"
+        fix = f"delete claim {other.key} (with the pod, if it is from a template) so that it is allocated anew"
+        if other.reserved_for:
+            has = f"a pod whose claim {other.name} is reserved for {other.reserved_for[0].name}"
+            fix = "give every pod a claim of its own, for instance from a template"
+        found.append(Finding("sibling-not-possible", path, has, _NEEDS, fix))
     return found
 
 
@@ -75,9 +99,7 @@ def _refused(
 def _finding(names: str, node: str, reasons: tuple[Finding, ...], path: str) -> Finding:
     why = f"{reasons[0].rule}: {reasons[0].has}" if reasons else "no devices for it"
     has = f"a pod whose claim {names} cannot be allocated on node {node} ({why})"
-    needs = "all claims of the pod to be possible there: a 1.36 scheduler would bind it without counting this one"
-    fix = reasons[0].fix if reasons else ""
-    return Finding("sibling-not-possible", path, has, needs, fix)
+    return Finding("sibling-not-possible", path, has, _NEEDS, reasons[0].fix if reasons else "")
 
 
 def charged(account: Account, cost: Footprint) -> Account:

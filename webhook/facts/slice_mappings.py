@@ -18,6 +18,7 @@ from webhook.facts.mapping_amounts import (
     in_bytes,
     key_problem,
     product_problems,
+    tiny_problems,
 )
 from webhook.facts.slice_structure import ADVANCED_DEVICES_MAX, device_list, over_limit
 from webhook.kube.finding import Finding, cause
@@ -31,7 +32,7 @@ INVALID, REQUIRED, NOT_FOUND = "FieldValueInvalid", "FieldValueRequired", "Field
 _FINE: Verdict = ((), 0)
 _MISSING = "\0missing"  # in place of a capacity that the device does not have
 _NO_KEY = (None, None, None, None, None)
-_UNKNOWN_KEY = (_MISSING, None, None, None, None)
+_NAMES_SHOWN = 4
 _EMPTY: Json = {}
 _WRONG = "\0wrong"  # in place of a list or map where a quantity should be
 
@@ -121,7 +122,7 @@ def _grid_of(fields: Json, key: object) -> tuple[object, ...]:
         return _NO_KEY
     capacity = fields.get("capacity")
     if type(capacity) is not dict or not isinstance(key, str) or key not in capacity:
-        return _UNKNOWN_KEY
+        return (_MISSING, None, None, None, tuple(mapping(capacity))[:_NAMES_SHOWN])
     entry = capacity[key]
     if type(entry) is not dict:
         return _NO_KEY
@@ -272,12 +273,10 @@ def _key_problems(key: object, grid: tuple[object, ...], shared: bool, below: st
             )
         ]
     if grid[0] == _MISSING:
+        names = ", ".join(map(str, grid[4])) if isinstance(grid[4], tuple) else ""
+        needs = f"a capacity of the same device ({names or 'it has none'})"
         fix = "names are compared as written, domain included"
-        return [
-            _refused(
-                "capacitykey-unknown", suffix, NOT_FOUND, f"capacity {key!r}", "a capacity of the same device", fix
-            )
-        ]
+        return [_refused("capacitykey-unknown", suffix, NOT_FOUND, f"capacity {key!r}", needs, fix)]
     if not shared:
         has = "capacityKey on a device that is allocated as a whole"
         needs, fix = (
@@ -300,14 +299,12 @@ def _products(
     """Adds the problems of the products to ``found``; gives them all and the most that one device can cost."""
     most: Number = 0
     if key is None:
-        if in_bytes(resource) and multiplier == 1:
-            has, fix = f"a cost of one byte of {resource}", 'write the amount ("4Gi"): a missing multiplier counts as 1'
-            needs = "the amount that a device takes"
-            found.append(Problem("mapping-empty", "", has, needs, fix, "warning"))
+        found += tiny_problems(resource, multiplier, "")
         found += fixed_problems(resource, multiplier, suffix, "multiplier")
         most = multiplier
     elif grid[0] != _MISSING and shared:
         amounts = _amounts(grid)
+        found += tiny_problems(resource, (amounts.value or 0) * multiplier, "at most ")
         found += product_problems(resource, multiplier, amounts, suffix)
         most = max(amounts.value or 0, 0) * multiplier
     return tuple(found), most

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
+
+# Python reads more than RFC 3339 has: weeks, times without seconds, no punctuation.
+_STAMP = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[-+][0-9]{2}:[0-9]{2})"
+)
 
 
 def instant(text: str) -> datetime | None:
-    """The moment an RFC 3339 time stamp names; None when it is none or has no offset."""
+    """The moment an RFC 3339 time stamp names; None when it is none, has no offset, or lies beyond the years 1 to 9999
+    as UTC counts them.
+    """
+    if not _STAMP.fullmatch(text):
+        return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo is not None and "T" in text.upper() else None
+    return moment
 
 
 def duration(seconds: float) -> str:
@@ -26,6 +37,6 @@ def duration(seconds: float) -> str:
 
 
 def age(text: str, now: datetime) -> str:
-    """How long before ``now`` a time stamp lies, empty when it cannot be read."""
+    """How long before ``now`` a time stamp lies, empty when it cannot be read or lies ahead."""
     moment = instant(text)
-    return "" if moment is None else duration((now - moment).total_seconds())
+    return "" if moment is None or moment > now else duration((now - moment).total_seconds())

@@ -144,7 +144,8 @@ def _alternative(fields: Json, name: str, path: str) -> DeviceRequest:
         path=path,
         class_name=text(fields.get("deviceClassName")),
         mode=text(fields.get("allocationMode")) or "ExactCount",
-        count=integer(fields.get("count"), 1),
+        # The server fills in 1 for 0 too.
+        count=integer(fields.get("count"), 1) or 1,
         admin=flag(fields.get("adminAccess")),
         selectors=tuple(
             text(mapping(selector.get("cel")).get("expression")) for _, selector in objects(fields.get("selectors"))
