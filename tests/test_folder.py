@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from webhook.folder import Watch, files
+from webhook.folder import Watch, files, read
 
 
 def write(path: Path, text: str = "x") -> str:
@@ -92,3 +94,24 @@ def test_a_folder_that_is_gone_takes_its_files_along(tmp_path: Path) -> None:
     os.unlink(path)
     (tmp_path / "sub").rmdir()
     assert settled(watch) == ([], [path])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()])
+def test_what_is_no_regular_file_is_refused_at_once_and_not_watched(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "x.yaml"
+    watch = Watch([str(tmp_path)])
+    make(path)
+    with pytest.raises(OSError, match=r"x\.yaml"):
+        read(str(path))
+    assert settled(watch) == ([], [])
+
+
+def test_a_pipe_that_was_named_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("x",))
+    writer.start()
+    assert read(str(path), named=True) == b"x"
+    writer.join()

@@ -6,9 +6,14 @@ systems, and events lost in a burst.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from webhook.kube.documents import MAX_BYTES
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
@@ -51,11 +56,33 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def read(path: str, named: bool = False) -> bytes:
+    """The content of one file, or of standard input for ``-``; of more than MAX_BYTES, one byte more than those.
+
+    A pipe or a device is read only where somebody ``named`` it (``<(kubectl get …)``): one that merely lies in a
+    folder could keep its reader waiting for ever. Raises OSError.
+    """
+    if path == STDIN:
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "is closed", path)
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    with open(path, "rb", opener=None if named else _at_once) as file:
+        if not named and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", path)
+        return file.read(MAX_BYTES + 1)
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def stamp(path: str) -> Stamp | None:
-    """What differs once the file was edited or replaced; None where it is not there."""
+    """What differs once the file was edited or replaced; None where there is no regular file."""
     try:
         status = os.stat(path)
     except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
 

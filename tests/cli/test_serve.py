@@ -39,7 +39,7 @@ def test_serve_answers_over_https_and_ends_with_0(example, tmp_path):
     ("options", "told"),
     [
         (["--cluster", "nowhere"], "nowhere: cannot be read: no such file or directory"),
-        (["--policies", "nowhere"], "nowhere:0:0: cannot be read"),
+        (["--policies", "nowhere"], "nowhere: cannot be read: no such file or directory"),
         (["--certs", "half"], "is missing beside"),
         (["--host", "203.0.113.1", "--port", "0"], "203.0.113.1:0: "),
     ],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,16 @@ def test_a_half_written_file_keeps_its_objects_and_is_told(tmp_path: Path, text:
     assert (cpu(cluster, "n1"), cluster.problems) == (2, ())
 
 
+def test_a_file_that_now_is_an_empty_list_holds_nothing_and_a_pipe_among_files_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", node("n1"))
+    os.mkfifo(tmp_path / "b.yaml")
+    cluster = Cluster([str(tmp_path)])
+    assert [problem.message for problem in cluster.problems] == ["cannot be read: is no regular file"]
+    Path(path).write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    assert looked(cluster) == [path]
+    assert cpu(cluster, "n1") is None
+
+
 def test_an_earlier_file_comes_into_its_own_when_the_later_one_goes(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", node("n1", "1"))
     last = write(tmp_path / "b.yaml", node("n1", "2"))
@@ -180,3 +191,13 @@ def test_an_earlier_file_comes_into_its_own_when_the_later_one_goes(tmp_path: Pa
     Path(last).unlink()
     looked(cluster)
     assert cpu(cluster, "n1") == 3
+
+
+def test_what_is_wrong_with_a_rollout_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    text = "apiVersion: allocguard.dev/v1alpha1\nkind: DriverRollout\nmetadata: {name: d.example}\nspec:\n  stage: Generall\n"
+    path.write_text(text)
+    cluster = Cluster([str(path)])
+    told = "spec.stage: has 'Generall', needs one of Off, Canary, Expanding, General; until then it counts as Off"
+    assert cluster.notes == [f"{path}:5:3: DriverRollout d.example: {told}; did you mean General?"]
+    assert cluster.snapshot.rollouts["d.example"].stage == "Off"

@@ -12,7 +12,14 @@ def test_an_instant_has_an_offset(text):
     assert age(text, NOW) == "30m"
 
 
-@pytest.mark.parametrize("text", ["", "now", "2026-11-20", "2026-11-20T09:00:00", "20:00Z", "2026-13-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "now", "2026-11-20", "2026-11-20T09:00:00", "20:00Z", "2026-13-01T00:00:00Z", "2026-11-20T09:00:00Z\n"),
+        *("20261120T090000Z", "2026-W47-5T09:00:00Z", "2026-11-20T09:00Z", "2026-11-20T09:00:00+01"),
+        *("\uff12026-11-20T09:00:00Z", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
+    ],
+)
 def test_what_is_no_instant(text):
     assert instant(text) is None
     assert age(text, NOW) == ""

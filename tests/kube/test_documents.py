@@ -42,10 +42,16 @@ def test_yaml_is_read_as_kubectl_reads_it(vector: dict[str, Any]) -> None:
     if vector["ok"] and isinstance(vector["out"], dict):
         assert [document.value for document in found if isinstance(document, Document)] == [vector["out"]]
         assert json.dumps(one(vector["in"]).value, sort_keys=True) == json.dumps(vector["out"], sort_keys=True)
-    elif vector["ok"] and vector["out"] is None:
-        assert found == []
     else:
         assert [type(document) for document in found] == [Unreadable]
+
+
+@pytest.mark.parametrize("data", [b"", b"# only\n", b"---\n---\n", b"null\n", b"%YAML 1.1\n---\n"])
+def test_a_file_without_a_document_is_told_and_an_empty_list_is_one(data: bytes) -> None:
+    assert [str(getattr(each, "text", "")) for each in load(data, "f.yaml")] == [
+        "f.yaml:1:1: has no document; write an object with apiVersion and kind"
+    ]
+    assert load(data + b"\n---\nkind: List\nitems: []\n", "f.yaml") == []
 
 
 def test_a_merge_is_overwritten_by_what_follows_it() -> None:

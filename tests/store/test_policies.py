@@ -29,6 +29,22 @@ def looked(store: PolicyStore) -> str:
     return store.refresh()
 
 
+@pytest.mark.parametrize("text", ["", "# to be written\n", "---\n"])
+def test_a_file_cut_short_to_nothing_does_not_take_its_policies_out_of_the_set(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.yaml")
+    write(tmp_path / "b.yaml", "two")
+    store = PolicyStore([str(tmp_path)])
+    path.write_text(text)
+    assert looked(store) == "refused"
+    assert [problem.text for problem in store.problems] == [
+        f"{path}:1:1: has no document; write an object with apiVersion and kind"
+    ]
+    assert len(store.revision.policies) == 2
+    path.unlink()
+    assert looked(store) == "loaded"
+    assert [policy.name for policy in store.revision.policies] == ["two"]
+
+
 def test_the_shipped_set_compiles() -> None:
     assert len(read([shipped()]).policies) > 5
 

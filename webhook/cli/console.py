@@ -37,13 +37,23 @@ class Unusable(click.ClickException):
 
 
 def out(text: str) -> None:
-    """Write ``text`` and a line break to standard output. A reader that went away (``| head``) is no error."""
-    _write(sys.stdout, f"{text}\n")
+    """Write ``text`` and a line break to standard output. A reader that went away (``| head``) is no error; raises
+    Unusable where nothing can be written.
+    """
+    try:
+        _write(sys.stdout, f"{text}\n")
+    except OSError as error:
+        silence(sys.stdout)
+        reason = (error.strerror or str(error)).lower()
+        raise Unusable(f"standard output: cannot be written: {reason}; make room, or write elsewhere") from error
 
 
 def note(text: str) -> None:
     """Tell ``text``, which changes no exit code, on standard error."""
-    _write(sys.stderr, f"allocguard: {one_line(text)}\n")
+    try:
+        _write(sys.stderr, f"allocguard: {one_line(text)}\n")
+    except OSError:  # nowhere to tell it; the exit code still does
+        silence(sys.stderr)
 
 
 def problem(text: str) -> None:

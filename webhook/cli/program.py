@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -51,17 +52,21 @@ class Program(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # never returns
         """Run and exit. A command gives 0 or 1; a problem with the input makes it 2."""
+        # A stream that was closed before the start (``>&-``) is none at all.
+        sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+        sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         for stream in (sys.stdout, sys.stderr):
             # Names and messages hold any character, whatever the terminal can show.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         session = Session()
         code = self._run(args, session, extra)
-        with suppress(ValueError):
-            try:
-                sys.stdout.flush()
-            except BrokenPipeError:
-                silence(sys.stdout)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(ValueError):
+                try:
+                    stream.flush()
+                except OSError:
+                    silence(stream)
         sys.exit(code)
 
     def _run(self, args: Sequence[str] | None, session: Session, extra: dict[str, Any]) -> int:
@@ -80,6 +85,10 @@ class Program(click.Group):
             return error.exit_code
         except (click.Abort, KeyboardInterrupt):
             return INTERRUPTED
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            note(f"{error.filename or 'input or output'}: {reason}; make it readable, or make room")
+            return 2
         except Exception as error:  # noqa: BLE001 - the last resort: one line, never a traceback
             note(f"failed: {type(error).__name__}: {one_line(str(error))[:300]}; please report what you ran")
             return 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +34,7 @@ def contents(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
             problem(f"{path}: has no YAML or JSON file; name another folder, or files")
         for name in names:
             try:
-                yield name, sys.stdin.buffer.read() if name == folder.STDIN else Path(name).read_bytes()
+                yield name, folder.read(name, name == path)
             except OSError as error:
                 problem(_unopened(error, name))
 
@@ -50,8 +49,6 @@ def parse(name: str, data: bytes) -> list[Document]:
     from webhook.kube.documents import Document, Unreadable, load
 
     items = load(data, name)
-    if not items:
-        problem(f"{name}: has no document; write an object with apiVersion and kind")
     unreadable(item for item in items if isinstance(item, Unreadable))
     return [item for item in items if isinstance(item, Document)]
 
@@ -72,7 +69,7 @@ def of_kinds(paths: Sequence[str], kinds: Sequence[str]) -> list[Json]:
 def unreadable(items: Iterable[Unreadable]) -> None:
     """Tell what could not be read of files."""
     for item in items:
-        problem(f"{item.file}:{item.line}:{item.column}: {item.message}; {item.fix}")
+        problem(item.text)
 
 
 def _unopened(error: OSError, path: str) -> str:
@@ -126,4 +123,6 @@ def revision(paths: Sequence[str]) -> Revision:
 
 def beside(file: str, name: str) -> bytes:
     """The content of the file ``name``, which a document in ``file`` names. Raises OSError."""
-    return (Path(file).parent / name).read_bytes()
+    from webhook import folder
+
+    return folder.read(str(Path(file).parent / name))

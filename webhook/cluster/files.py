@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from webhook import folder
+from webhook.facts.rollout_document import document_problems
 from webhook.kube.documents import Document, Unreadable, load
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import SUPPORTED, Release
 from webhook.kube.resource import carries
+from webhook.kube.rollout import GROUP
 from webhook.kube.snapshot import Snapshot
 
 Key = tuple[str, str, str]
 
+_ROLLOUT = f"{GROUP}/DriverRollout"
 
-def read(path: str) -> list[Document | Unreadable]:
-    """The documents of one file, or of standard input for ``-``. A file that cannot be read is one Unreadable."""
+
+def read(path: str, named: bool = False) -> list[Document | Unreadable]:
+    """The documents of one file, or of standard input for ``-``. A file that cannot be read is one Unreadable.
+
+    A pipe is read only where it was ``named``.
+    """
     try:
-        data = sys.stdin.buffer.read() if path == folder.STDIN else Path(path).read_bytes()
+        data = folder.read(path, named)
     except OSError as error:
         reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
         return [Unreadable(path, 1, 1, reason, "make it readable or leave it out", 1)]
@@ -33,7 +38,7 @@ def read(path: str) -> list[Document | Unreadable]:
 def documents(paths: Sequence[str]) -> Iterator[Document | Unreadable]:
     """The documents of all files that ``paths`` name, in order. Raises OSError for a path that is not there."""
     for path in folder.files(paths):
-        yield from read(path)
+        yield from read(path, path in paths)
 
 
 def choose_release(shapes: Mapping[str, int], minor: int | None, gates: Mapping[str, bool]) -> Release:
@@ -70,7 +75,8 @@ class _File:
 class Cluster:
     """The objects of the files that ``paths`` name, as a snapshot.
 
-    An object given twice (kind, namespace, name) counts as the later path, file or document has it; ``notes`` says so.
+    An object given twice (kind, namespace, name) counts as the later path, file or document has it; ``notes`` says so,
+    and what is wrong with a DriverRollout.
     ``problems`` is what could not be read. ``minor`` None chooses the release by the objects. Raises OSError for a
     path that is not there.
     """
@@ -92,7 +98,7 @@ class Cluster:
             for path in folder.files(paths):
                 self._order[path] = len(self._order)
                 self._watch.mark(path)
-                self._take(path, read(path))
+                self._take(path, read(path, path in paths))
         self._settle()
 
     @property
@@ -140,9 +146,8 @@ class Cluster:
         for path in changes.changed:
             found = read(path)
             broken = tuple(item for item in found if isinstance(item, Unreadable))
-            if (broken or not found) and path in self._files and self._files[path].keys:
-                nothing = Unreadable(path, 1, 1, "is empty", "write its objects, or remove the file", 1)
-                self._problems[path] = broken or (nothing,)
+            if broken and path in self._files and self._files[path].keys:
+                self._problems[path] = broken
             else:
                 self._take(path, found)
         self._settle()
@@ -161,6 +166,8 @@ class Cluster:
             if not key[2]:
                 self.notes.append(f"{path}: document {item.index}: has no metadata.name, is left out")
                 continue
+            if key[0] == _ROLLOUT:
+                self.notes += _doubts(item)
             now.shapes.update(carries([item.value]))
             if key in now.keys:
                 self.notes.append(_twice(key, f"{path}: document {item.index}", f"document {now.keys[key]}"))
@@ -219,6 +226,15 @@ def _stub(key: Key) -> Json:
         "kind": kind,
         "metadata": {"namespace": key[1], "name": key[2]},
     }
+
+
+def _doubts(document: Document) -> Iterator[str]:
+    """What is wrong with a DriverRollout. It is taken nevertheless, each value that cannot be read on its safe side."""
+    name = text(mapping(document.value.get("metadata")).get("name"))
+    for each in document_problems(document.value):
+        line, column = document.position(each.path)
+        told = f"DriverRollout {name}: {each.path}: {each.message}"
+        yield f"{document.file}:{line}:{column}: " + "; ".join(filter(None, (told, each.fix)))
 
 
 def _twice(key: Key, later: str, earlier: str) -> str:

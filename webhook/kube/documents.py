@@ -33,6 +33,12 @@ class Unreadable:
     fix: str
     index: int
 
+    @property
+    def text(self) -> str:
+        """``FILE:LINE:COL: what is wrong; what to do``."""
+        line = f"{self.file}:{self.line}:{self.column}: {self.message}"
+        return f"{line}; {self.fix}" if self.fix else line
+
 
 @dataclass(frozen=True, slots=True)
 class Positions:
@@ -69,7 +75,8 @@ class Document:
 
 
 def load(data: bytes, file: str) -> list[Document | Unreadable]:
-    """Every document of a file, in order, YAML or JSON, Lists taken apart. Never raises: what is wrong is Unreadable.
+    """Every document of a file, in order, YAML or JSON, Lists taken apart. Never raises: what is wrong is Unreadable,
+    a file without any document too; nothing at all is what an empty List holds.
 
     Values are those that kubectl sends (see yaml_text): a number with a point or an exponent is an int when it is
     whole, else a float, whose shortest text is the quantity (see quantity.parse).
@@ -80,8 +87,14 @@ def load(data: bytes, file: str) -> list[Document | Unreadable]:
     if data.startswith(_UTF_16_MARKS) or b"\0" in data[:4]:
         return [Unreadable(file, 1, 1, "is UTF-16 or UTF-32, needs UTF-8", "save the file as UTF-8", 1)]
     found: list[Document | Unreadable] = []
+    empty = True
     for chunk, first_line in _chunks(data.removeprefix(b"\xef\xbb\xbf")):
-        found.extend(_load_chunk(chunk, first_line, file, len(found)))
+        some = _load_chunk(chunk, first_line, file, len(found))
+        if some is not None:
+            empty = False
+            found.extend(some)
+    if empty:
+        return [Unreadable(file, 1, 1, "has no document", "write an object with apiVersion and kind", 1)]
     return found
 
 
@@ -107,7 +120,8 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
         yield data[start:], line
 
 
-def _load_chunk(chunk: bytes, first_line: int, file: str, before: int) -> list[Document | Unreadable]:
+def _load_chunk(chunk: bytes, first_line: int, file: str, before: int) -> list[Document | Unreadable] | None:
+    """What one part holds; None where that is no document at all, but comments and blanks."""
     try:
         text = chunk.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -128,24 +142,30 @@ def _load_chunk(chunk: bytes, first_line: int, file: str, before: int) -> list[D
                 return other
     if problem is not None:
         line = problem.line + first_line - 1
-        found.append(Unreadable(file, line, problem.column, problem.message, problem.fix, before + len(found) + 1))
+        found = [*(found or ()), _broken(file, line, problem, before + len(found or ()) + 1)]
     return found
+
+
+def _broken(file: str, line: int, problem: UnparsableError, index: int) -> Unreadable:
+    return Unreadable(file, line, problem.column, problem.message, problem.fix, index)
 
 
 def _read(
     values: Callable[[str], Iterator[Any]], text: str, first_line: int, is_json: bool, file: str, before: int
-) -> tuple[list[Document | Unreadable], UnparsableError | None]:
+) -> tuple[list[Document | Unreadable] | None, UnparsableError | None]:
     found: list[Document | Unreadable] = []
+    empty = True
     number = 0
     try:
         for value in values(text):
             positions = Positions(text, first_line, is_json, number, "")
             if value is not None:
+                empty = False
                 found.extend(_flatten(value, positions, file, before + len(found), 0))
             number += 1
     except UnparsableError as error:
         return found, error
-    return found, None
+    return None if empty else found, None
 
 
 def _flatten(

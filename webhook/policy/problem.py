@@ -22,7 +22,8 @@ class Problem:
     @property
     def text(self) -> str:
         """``FILE:LINE:COL: what is wrong; what to do``."""
-        line = f"{self.file}:{self.line}:{self.column}: {one_line(self.message)}"
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        line = f"{place}: {one_line(self.message)}"
         return f"{line}; {one_line(self.fix)}" if self.fix else line
 
 

@@ -81,7 +81,7 @@ class Service:
 
     def tell_cluster(self, files: Sequence[str]) -> None:
         """Log what the cluster's files hold and what in them is wrong; ``files`` are those just read."""
-        problems = [f"{p.file}:{p.line}:{p.column}: {p.message}; {p.fix}" for p in self.cluster.problems]
+        problems = [problem.text for problem in self.cluster.problems]
         self.log.write(
             "warning" if problems else "info",
             "cluster read",

@@ -29,7 +29,7 @@ def read(paths: Sequence[str]) -> Revision:
         try:
             for path in folder.files([root]):
                 root = path
-                contents[path] = Path(path).read_bytes()
+                contents[path] = folder.read(path, path in paths)
         except OSError as error:
             reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
             problems.append(Problem(root, 0, 0, reason, "make it readable or leave it out"))

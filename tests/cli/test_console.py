@@ -1,0 +1,42 @@
+"""What is written where, when a stream is closed or full."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = f"{sys.executable} -m webhook.cli"
+
+
+def shell(line: str) -> tuple[int, str, str]:
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", ["ledger show --cluster webhook/cli/example/cluster", "--help", "completion bash"])
+def test_a_full_disk_is_told_in_one_line(command: str) -> None:
+    code, _, told = shell(f"{COMMAND} {command} > /dev/full")
+    assert code == 2
+    assert told.startswith("allocguard: ")
+    assert "no space left on device" in told
+    assert told.count("\n") == 1
+
+
+def test_where_nothing_can_be_told_the_exit_code_still_tells() -> None:
+    assert shell(f"{COMMAND} check /nope > /dev/full 2> /dev/full")[0] == 2
+
+
+def test_a_closed_stream_swallows_what_would_go_there() -> None:
+    assert shell(f"exec >&-; {COMMAND} check webhook/cli/example/cluster")[::2] == (0, "")
+    code, out, _ = shell(f"exec 2>&-; {COMMAND} check /nope")
+    assert (code, out.count("\n")) == (2, 1)
+
+
+def test_a_closed_standard_input_is_told() -> None:
+    code, _, told = shell(f"exec <&-; {COMMAND} check -")
+    assert (code, told) == (2, "allocguard: -: cannot be read: is closed; check the path\n")
