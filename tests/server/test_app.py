@@ -61,6 +61,37 @@ def test_a_mistake_of_ours_is_500_and_logged_and_counted(tmp_path: Path) -> None
     assert b'outcome="error",resource="other"} 1.0' in made.metrics.text()
 
 
+def test_too_many_in_flight_are_shed_before_they_are_read_and_health_still_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MAX_IN_FLIGHT", 2)
+    made, _ = service(tmp_path)
+    text = json.dumps(review()).encode()
+
+    async def send() -> None:
+        go_on = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield text
+            await go_on.wait()
+
+        transport = httpx.ASGITransport(build(made))
+        async with httpx.AsyncClient(transport=transport, base_url="https://x") as client:
+            kind = {"content-type": "application/json"}
+            waiting = [asyncio.create_task(client.post("/validate", content=slow(), headers=kind)) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            shed = await client.post("/validate", content=b"not even JSON", headers=kind)
+            assert (shed.status_code, shed.json()["reason"]) == (503, "ServiceUnavailable")
+            assert (await client.get("/healthz")).text == "ok\n"
+            assert (await client.get("/readyz")).status_code == 200
+            go_on.set()
+            assert [(await each).status_code for each in waiting] == [200, 200]
+            assert (await client.post("/validate", content=text, headers=kind)).status_code == 200
+
+    asyncio.run(send())
+    assert b'operation="",outcome="shed",resource="other"} 1.0' in made.metrics.text()
+
+
 def test_bodies_beyond_the_memory_for_them_are_shed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "MAX_BUFFERED", 3000)
 
