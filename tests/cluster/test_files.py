@@ -195,8 +195,8 @@ def test_an_earlier_file_comes_into_its_own_when_the_later_one_goes(tmp_path: Pa
 
 def test_what_is_wrong_with_a_rollout_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
-    text = "apiVersion: allocguard.dev/v1alpha1\nkind: DriverRollout\nmetadata: {name: d.example}\nspec:\n  stage: Generall\n"
-    path.write_text(text)
+    head = "apiVersion: allocguard.dev/v1alpha1\nkind: DriverRollout\nmetadata: {name: d.example}\n"
+    path.write_text(f"{head}spec:\n  stage: Generall\n")
     cluster = Cluster([str(path)])
     told = "spec.stage: has 'Generall', needs one of Off, Canary, Expanding, General; until then it counts as Off"
     assert cluster.notes == [f"{path}:5:3: DriverRollout d.example: {told}; did you mean General?"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from webhook.facts.times import instant
 from webhook.kube import labels
@@ -132,7 +132,10 @@ def _chosen(value: object, allowed: tuple[str, ...], path: str) -> list[Finding]
 
 
 def _stage_problems(spec: Json) -> list[Finding]:
-    found = _chosen(spec.get("stage"), STAGES, "spec.stage")
+    found = [
+        replace(each, needs=f"{each.needs}; until then it counts as Off")
+        for each in _chosen(spec.get("stage"), STAGES, "spec.stage")
+    ]
     selector = spec.get("canaryNodeSelector")
     if selector is None:
         if spec.get("stage") in ("Canary", "Expanding"):
