@@ -123,6 +123,7 @@ def test_a_container_listed_twice_counts_once() -> None:
 def test_carries_names_the_shapes_among_objects() -> None:
     slices = [{"kind": "ResourceSlice", "spec": {"devices": [device]}} for device in (OLD, NEW)]
     assert carries(slices[:1]) == {"1.36"}
+    assert carries([{"kind": "ResourceSlice", "spec": {**OLD, "devices": []}}]) == {"1.36"}
     assert carries(slices) == {"1.36", "1.37"}
     pod = {"kind": "Pod", "status": {"nodeAllocatableResourceClaimStatuses": [{"mapping": [{"name": "cpu"}]}]}}
     assert carries([pod, None, 7]) == {"1.37"}

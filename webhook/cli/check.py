@@ -64,7 +64,7 @@ def check(
         for document in found:
             snapshot = snapshot.put(document.value)
     judge = Judge(revision, snapshot, at)
-    report = Report(tuple(judge.judge(document) for document in found))
+    report = Report(tuple(judge.judge(document) for document in found), str(snapshot.release))
     out(render(report, output))
     return 1 if report.counts["error"] else 0
 

@@ -84,9 +84,10 @@ def judgement(document: Document, found: Sequence[tuple[str, Finding]]) -> Judge
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All documents of a run, in order."""
+    """All documents of a run, in order, and the Kubernetes release they were judged by."""
 
     judgements: tuple[Judgement, ...]
+    release: str = ""
 
     @property
     def counts(self) -> Counter[str]:

@@ -84,6 +84,20 @@ def wrong_entry(key: str, value: object, path: str, minor: int) -> Finding:
     return cause("field-from-article", path, "", described(value), "a map of what the resource costs", _cut(fix))
 
 
+def bare_value(value: object, spec: str, path: str) -> str:
+    """The fix for an attribute or a capacity of a device that is given without the name of its type; else empty."""
+    kind = spec.rpartition(".")[2]
+    if not spec.startswith("#") or not path.endswith("]") or not isinstance(value, bool | int | float | str):
+        return ""
+    key = path[path.rindex("[") + 1 : -1]
+    if kind == "DeviceAttribute":
+        of = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"
+        return _cut(f"write {flow(key)}: {flow({of: value if of != 'string' else str(value)})}")
+    if kind == "DeviceCapacity" and not isinstance(value, bool):
+        return _cut(f"write {flow(key)}: {flow({'value': str(value)})}")
+    return ""
+
+
 def mapping_list(value: list[Any], path: str, minor: int) -> Finding:
     """The finding for a list in the place of the mapping field, as the prose of the API's own documentation has it."""
     fix = f"write {MAPPING_FIELD[minor]}: {flow(convert(value, minor))}"

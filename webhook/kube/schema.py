@@ -205,6 +205,7 @@ class _Check:
             except quantity.QuantityError as error:
                 has = f"{has}, which {error}" if isinstance(value, str) else has
         fix = "put it in quotes" if spec == "string" and isinstance(value, bool | int | float) else ""
+        fix = fix or field_hints.bare_value(value, spec, path)
         self._findings.append(cause(rule, path, "", has, needs, fix))
 
 

@@ -22,7 +22,8 @@ def render(report: Report) -> str:
                 lines += _judgement(each)
             lines.append("")
     worst = next((name for name in SEVERITIES if report.counts[name]), "")
-    lines.append(severity(worst, report.summary()))
+    by = paint(f", judged by Kubernetes {report.release}", dim=True) if report.release and report.judgements else ""
+    lines.append(severity(worst, report.summary()) + by)
     return "\n".join(lines)
 
 
