@@ -79,6 +79,16 @@ def test_cases_run_against_the_policies_that_are_named(run):
     assert ran.out.startswith("ok     slice-mappings")
 
 
+def test_a_test_file_that_is_named_asks_about_its_policy_alone(run, edited):
+    file = SHIPPED / "slice-gate.test.yaml"
+    for chosen in ([], ["--policies", edited]):
+        ran = run("policy", "test", file, *chosen)
+        assert (ran.code, ran.out.count("\n")) == (0, 2)
+    (edited / "slice-mappings.test.yaml").unlink()
+    assert "slice-mappings has no test" in run("policy", "test", edited).out
+    assert "slice-mappings has no test" in run("policy", "test", "--policies", edited).out
+
+
 def test_a_broken_policy_cannot_be_tested(run, edited):
     file = edited / "claim-allocation.yaml"
     file.write_text(file.read_text().replace("claim.fitProblems", "claim.fitProblem"))

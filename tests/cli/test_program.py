@@ -19,7 +19,7 @@ def test_help_names_every_command_and_shows_examples(run):
 @pytest.mark.parametrize(
     "command",
     ["check", "review", "explain", "serve", "ledger show", "ledger fit", "policy lint", "policy test", "certs init",
-     "certs show", "completion"],
+     "certs show", "completion", "demo", "ledger", "policy", "certs"],
 )  # fmt: skip
 def test_every_command_teaches_by_example(run, command):
     told = run(*command.split(), "--help")

@@ -26,16 +26,22 @@ _folder = click.option(
 )
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  allocguard certs init --dir my-certs --host allocguard.guard-system.svc
+  allocguard certs show --dir my-certs"""
+)
 def certs() -> None:
     """Make and look at the certificates of the webhook."""
 
 
 @certs.command(
+    short_help="Make what is missing; what is there stays.",
     epilog="""\b
 Examples:
   allocguard certs init --dir certs
-  allocguard certs init --dir certs --host allocguard.guard-system.svc --host 10.0.0.7"""
+  allocguard certs init --dir certs --host allocguard.guard-system.svc --host 10.0.0.7""",
 )
 @_folder
 @click.option("--host", "hosts", multiple=True, metavar="H", help="A name or address to serve (repeatable).")
@@ -56,7 +62,10 @@ def init(folder: Path, hosts: tuple[str, ...], output: str) -> int:
     return _show(bundle, moment, output, hosts)
 
 
-@certs.command(epilog="\b\nExample:\n  allocguard certs show --dir certs -o json")
+@certs.command(
+    short_help="Show certificates, and whether clients would accept them.",
+    epilog="\b\nExample:\n  allocguard certs show --dir certs -o json",
+)
 @_folder
 @click.option("--at", type=Time(), default=now, show_default="now", help="The clock to judge by (RFC 3339).")
 @output_option("text", "json", "yaml")

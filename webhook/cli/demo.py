@@ -25,7 +25,7 @@ NODE_FULL = "06-claim-node-full.yaml"
 STORY = "anvil-1"
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  allocguard demo")
 def demo() -> int:
     """Show the whole story without a cluster: real reviews over verified HTTPS, verdicts, the ledger, live edits.
 

@@ -12,18 +12,24 @@ from webhook.cli.options import cluster_options, output_option
 from webhook.kube.raw import text
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  allocguard ledger show --cluster cluster.yaml --node kiln-01
+  allocguard ledger fit --claim claim.yaml --cluster cluster.yaml"""
+)
 def ledger() -> None:
     """Accounts of nodes and NUMA zones, computed from the objects of the cluster."""
 
 
 @ledger.command(
+    short_help="What each node has, and who is charged for it.",
     epilog="""\b
 Examples:
   allocguard ledger show --cluster cluster.yaml
   allocguard ledger show --cluster cluster.yaml --node kiln-01 -o json | jq '.nodes[].resources.cpu'
 \b
-free = allocatable - pods - claims - overhead - reserved; below zero the node is overcommitted."""
+free = allocatable - pods - claims - overhead - reserved; below zero the node is overcommitted.""",
 )
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Only this node (repeatable).")
 @cluster_options
@@ -53,12 +59,13 @@ def show(
 
 
 @ledger.command(
+    short_help="Which nodes could take a claim, and what would help.",
     epilog="""\b
 Examples:
   allocguard ledger fit --claim claim.yaml --cluster cluster.yaml
   allocguard ledger fit --claim claim.yaml --pod pod.yaml --cluster cluster.yaml -o json
 \b
-Exit code 1: it fits nowhere."""
+Exit code 1: it fits nowhere.""",
 )
 @click.option("--claim", "claims", multiple=True, required=True, metavar="F", help="Claims or templates (repeatable).")
 @click.option("--pod", "pods", multiple=True, metavar="F", help="The pod that uses the claims: its request counts too.")

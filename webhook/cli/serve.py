@@ -15,14 +15,18 @@ from webhook.cli.options import policies_option, version_options
 Examples:
   allocguard serve --cluster objects/ --certs certs/
   allocguard serve --cluster objects/ --certs certs/ --policies my-policies/ --port 0 --metrics-port 0
-  curl --cacert certs/ca.crt https://localhost:8443/readyz?verbose
+  curl --cacert certs/ca.crt 'https://localhost:8443/readyz?verbose'
 \b
 Files of the cluster and policies are watched; a bad edit is refused and the last good set goes on serving."""
 )
 @click.option("--host", default="0.0.0.0", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True, help="0: a free one.")
 @click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), default=9443, show_default=True, help="Metrics and health only."
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=9443,
+    show_default=True,
+    help="Metrics and health only, over HTTPS.",
 )
 @click.option(
     "--certs",

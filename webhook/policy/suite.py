@@ -70,8 +70,8 @@ def read_suites(files: Mapping[str, bytes], read: ReadFile) -> tuple[list[Suite]
     return suites, problems
 
 
-def run(suites: Iterable[Suite], revision: Revision) -> list[SuiteResult]:
-    """The results of all suites, and one that fails for every policy of ``revision`` that no suite is about."""
+def run(suites: Iterable[Suite], revision: Revision, every: bool = True) -> list[SuiteResult]:
+    """The results of all suites and, with ``every``, one that fails for each policy of ``revision`` without a suite."""
     policies = {compiled.name: compiled for compiled in revision.policies}
     by_policy: dict[str, list[Suite]] = {}
     for suite in suites:
@@ -86,7 +86,7 @@ def run(suites: Iterable[Suite], revision: Revision) -> list[SuiteResult]:
         failure = f"{message}; {hint}" if hint else message
         results += [SuiteResult(suite.file, suite.line, name, (), (failure,)) for suite in group]
     for name, compiled in policies.items():
-        if name not in by_policy:
+        if every and name not in by_policy:
             policy = compiled.policy
             results.append(SuiteResult(policy.file, policy.place[0], name, (), (f"policy {name} has no test",)))
     return results
