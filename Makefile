@@ -14,6 +14,7 @@ venv: $(READY) ## the virtual environment with the locked dependencies and the a
 
 $(READY): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "allocguard needs Python 3.11 or newer, $(PYTHON) is %d.%d; set PYTHON" % sys.version_info[:2])'
+	@echo "installing the locked dependencies into $(VENV): once, a minute or so"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
