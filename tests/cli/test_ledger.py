@@ -29,6 +29,7 @@ def test_text_shows_accounts_zones_charges_and_pools(run, example):
     assert "studio/render" in told
     assert "8 \u00d7 1" in told
     assert "pool Rebuilding cpu.ferrite.example anvil-2" in told
+    assert "has driver gpu.ferrite.example held: mapping v7 books half the memory" in told
     assert told.endswith("3 nodes, 1 charge, 0 differences\n")
 
 

@@ -11,7 +11,9 @@ from msgspec import structs
 from webhook.facts.account import Account, Amount, ZoneAmount
 from webhook.facts.change import released, smallest_changes
 from webhook.facts.interval import interval
+from webhook.facts.pool_survey import current
 from webhook.facts.pools import pool_state
+from webhook.facts.rollout import held, rollout_of
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
@@ -119,22 +121,25 @@ def account_json(account: Account) -> Json:
 
 
 def pools_json(snapshot: Snapshot, node: str, now: datetime) -> list[Json]:
-    """The pools with slices on the node and the phase of each, as seen from there."""
+    """The pools with slices on the node and the phase of each, as seen from there; a hold is among the reasons."""
     rows: list[Json] = []
-    held = {
+    used = {
         (result.driver, result.pool)
         for claim in snapshot.node_claims.get(node, ())
         for result in (claim.allocation.results if claim.allocation else ())
     }
-    for driver, pool in sorted({item.key for item in snapshot.node_slices.get(node, ())} | held):
+    for driver, pool in sorted({item.key for item in snapshot.node_slices.get(node, ())} | used):
         state = pool_state(snapshot, driver, pool, node, now)
+        hold = held(rollout_of(snapshot, driver), current(snapshot, driver, pool, node).digests, now)
         rows.append(
             {
                 "driver": driver,
                 "pool": pool,
                 "phase": state.phase,
                 "age": state.age(now),
-                "reasons": [f"has {reason.has}, needs {reason.needs}" for reason in state.reasons],
+                "reasons": [
+                    f"has {reason.has}, needs {reason.needs}" for reason in (*state.reasons, *filter(None, (hold,)))
+                ],
             }
         )
     return rows
