@@ -304,3 +304,12 @@ def test_a_pod_that_has_its_node_and_no_entry_is_uncounted():
     assert found(pod(requests={"cpu": "1"}, where="n1")) == ["uncounted"]
     assert found(pod(requests={"cpu": "1"}, where="n1", status=entry(cpu="4"))) == []
     assert found(pod(requests={"cpu": "1"})) == []
+
+
+def test_a_container_that_names_a_claim_which_the_pod_does_not_have():
+    obj = pod(requests={"cpu": "1"})
+    obj["spec"]["initContainers"] = [{"name": "i", "resources": {"claims": [{"name": "cc"}, {"name": "c"}]}}]
+    (finding,) = judge(obj)
+    assert (finding.rule, finding.origin) == ("claim-name-unknown", "apiserver")
+    assert finding.path == "spec.initContainers[0].resources.claims[0]"
+    assert finding.needs == "one of c"

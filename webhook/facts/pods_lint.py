@@ -73,7 +73,7 @@ def pod_problems(obj: Json, pod: Pod, snapshot: Snapshot) -> list[Finding]:
     """
     if pod.terminal:
         return _ended(obj, pod, snapshot)
-    found = list(_sources(obj, pod, snapshot))
+    found = [*_sources(obj, pod, snapshot), *_names(obj)]
     if pod.node and not pod.entries:
         found += uncounted_problems(pod, snapshot)
     used = uses(obj, pod, snapshot)
@@ -122,6 +122,21 @@ def _sources(obj: Json, pod: Pod, snapshot: Snapshot) -> Iterator[Finding]:
             fix = "the pod waits until the template is there"
             where = f"{path}.resourceClaimTemplateName"
             yield Finding("template-missing", where, has, "a template of the pod's namespace", fix, "warning")
+
+
+def _names(obj: Json) -> Iterator[Finding]:
+    """Containers that name a claim which the pod does not have."""
+    spec = mapping(obj.get("spec"))
+    known = {text(row.get("name")) for _, row in objects(spec.get("resourceClaims"))}
+    for member in ("initContainers", "containers"):
+        for index, container in objects(spec.get(member)):
+            for position, row in objects(mapping(container.get("resources")).get("claims")):
+                name = text(row.get("name"))
+                if name and name not in known:
+                    path = f"spec.{member}[{index}].resources.claims[{position}]"
+                    needs = f"one of {', '.join(sorted(known))}" if known else "a name in spec.resourceClaims"
+                    has = f"claim {name}, which is not in spec.resourceClaims"
+                    yield cause("claim-name-unknown", path, "FieldValueNotFound", has, needs)
 
 
 def _made(row: Json, pod: Pod) -> bool:
