@@ -109,7 +109,7 @@ def _misplaced(place: Json, path: str, where: str, own: str) -> list[Finding]:
 def _foreign(index: int, own: str, foreign: str, both: bool) -> Finding:
     path, needs = f"spec.devices[{index}].{foreign}", f"{own}, which this release reads"
     if both:
-        has, fix = f"{own} and {foreign}", f"remove {foreign}: this release drops it, and the other release the rest"
+        has, fix = f"{own} and {foreign}", f"remove {foreign}: each release reads its own field and drops the other"
         return Finding("mapping-both-releases", path, has, f"{own} alone", fix)
     rule = "field-from-1.37" if foreign == FIELD_137 else "field-from-1.36"
     fix = "write the cost in the form of this release: its API server drops the field, and nothing is booked"
