@@ -33,7 +33,12 @@ def status_problems(pod: Pod, old: Pod | None, snapshot: Snapshot, release: Rele
     if pod.terminal or (old is not None and old.entries == pod.entries):
         return []
     found: list[Finding] = []
+    seen: set[str] = set()
     for index, entry in enumerate(pod.entries):
+        if entry.claim in seen:
+            found.append(_again(pod, entry, f"{BASE}[{index}]"))
+            continue
+        seen.add(entry.claim)
         found += _entry(pod, entry, f"{BASE}[{index}]", old is None, snapshot, release)
     if pod.node or pod.entries:
         found += uncounted_problems(pod, snapshot)
@@ -69,6 +74,13 @@ def _entry(pod: Pod, entry: Entry, path: str, rest: bool, snapshot: Snapshot, re
                 found.append(_differs(pod, entry, f"{path}.{form.format(resource)}", resource, there, wanted))
     found += _containers(pod, entry, path, cost)
     return found
+
+
+def _again(pod: Pod, entry: Entry, path: str) -> Finding:
+    """1.36 takes several entries for one claim, and its scheduler adds them all up."""
+    has, needs = f"a second entry for claim {entry.claim}", "one entry for each claim"
+    fix = f"the scheduler counts too much for pod {pod.key}; remove the entry"
+    return Finding("pod-status-disagrees", path, has, needs, fix, "warning")
 
 
 def _differs(pod: Pod, entry: Entry, path: str, resource: str, there: Number, wanted: Number) -> Finding:

@@ -110,6 +110,12 @@ def _device_reasons(device: Device, sets: Mapping[str, Mapping[str, Number | Non
             names = ", ".join(sorted(device.capacity)[:4])
             needs = f"one of its capacities ({names})" if names else "a capacity of that name"
             found.append(Reason("pool-invalid", has, needs, "names are compared literally; correct the slice"))
+    return found + counter_reasons(device, sets)
+
+
+def counter_reasons(device: Device, sets: Mapping[str, Mapping[str, Number | None]]) -> list[Reason]:
+    """What ``device`` consumes of counter sets that its pool does not have; the API server looks at one slice only."""
+    found: list[Reason] = []
     for consumption in device.counters:
         name = text(consumption.get("counterSet"))
         counters = sets.get(name)

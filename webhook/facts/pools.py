@@ -297,7 +297,7 @@ def _had_costs(snapshot: Snapshot, pool: tuple[str, str], besides: str) -> bool:
 
 
 def _all_elsewhere(claim: Claim, pool: tuple[str, str], seen: View) -> bool:
-    """Whether the allocation takes devices of a pool that only other nodes have: wrong devices, not a pool that fails."""
+    """Whether the allocation takes devices that only other nodes have: these are wrong, their pool is not."""
     if seen.kept or claim.allocation is None:
         return False
     there = survey(seen.elsewhere).devices

@@ -27,9 +27,9 @@ _NEEDS = "all claims of the pod to be possible there: a 1.36 scheduler would bin
 
 
 def sibling_problems(claim: Claim, snapshot: Snapshot, account: Account | None, now: datetime) -> list[Finding]:
-    """``sibling-not-possible`` for each other mapped claim of the pods that reserve ``claim``: not allocated, if nothing
-    on the node of its allocation could serve it (stage, hold, pool phase, or what is left once ``claim`` is charged);
-    allocated before, if it is not reserved for the pod, since that reservation would be refused.
+    """``sibling-not-possible`` for each other mapped claim of the pods that reserve ``claim``, a mapped one: not
+    allocated, if nothing on the node of its allocation could serve it (stage, hold, pool phase, or what is left once
+    ``claim`` is charged); allocated before, if not reserved for the pod, since that reservation would be refused.
 
     ``account`` is that node's (None: not known, nothing can be said). Empty on 1.37, which counts claims that were
     allocated before.

@@ -15,7 +15,6 @@ from webhook.facts.mapping_amounts import (
     Problem,
     beyond_int64,
     fixed_problems,
-    in_bytes,
     key_problem,
     product_problems,
     tiny_problems,

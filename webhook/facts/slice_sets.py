@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from webhook.facts.mapping_amounts import PAGES, beyond_int64, page_size
+from webhook.facts.pool_survey import counter_reasons
 from webhook.facts.slice_sums import device_indexes, most_together
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
@@ -31,6 +33,7 @@ def set_problems(item: Slice, snapshot: Snapshot) -> list[Finding]:
         *_names(item, same, [other for other in others if other not in near]),
         *_generations(item, near, snapshot),
         *_counts(item, same, near),
+        *_counters(item, same),
     ]
 
 
@@ -49,6 +52,8 @@ def _sum(item: Slice, same: list[Slice], snapshot: Snapshot) -> Iterator[Finding
     if node is None or not node.allocatable or not item.mapped:
         return
     for resource, total in most_together([item, *same]).items():
+        if beyond_int64(resource, total) or (resource.startswith(PAGES) and page_size(resource) is None):
+            continue  # no amount that can be booked at all: an error of its own
         available = node.allocatable.get(resource)
         if available is None:
             # What every node has may only be unknown here; page sizes a node does not list it does not have.
@@ -113,6 +118,18 @@ def _stamps(item: Slice, snapshot: Snapshot) -> Iterator[str]:
 
 def _older(item: Slice, stamp: str, snapshot: Snapshot) -> bool:
     return stamp < item.created if item.created else item.name not in snapshot.slices
+
+
+def _counters(item: Slice, same: list[Slice]) -> Iterator[Finding]:
+    """Counters that devices consume and a complete pool does not have: the allocator then refuses the whole pool."""
+    if len(same) + 1 != item.count:
+        return
+    sets = {name: counters for each in (item, *same) for name, counters in each.counter_sets.items()}
+    for index, device in enumerate(item.devices):
+        for reason in counter_reasons(device, sets) if device.counters else ():
+            where = f"spec.devices[{index}].consumesCounters"
+            yield Finding(reason.rule, where, reason.has, reason.needs, reason.fix, "warning")
+            return
 
 
 def _counts(item: Slice, same: list[Slice], near: list[Slice]) -> Iterator[Finding]:
