@@ -50,6 +50,15 @@ def test_a_good_object_passes_without_any_cluster(check):
     assert told == ""
 
 
+def test_what_decoder_and_policy_both_see_is_told_once_in_the_form_of_v1beta1_too(check):
+    old = slice_of("old", {})
+    basic = {"nodeAllocatableResourceMappings": {"memory": {"allocationMultiplier": "8 GB"}}}
+    old["apiVersion"] = "resource.k8s.io/v1beta1"
+    old["spec"]["devices"] = [{"name": "cpu-0", "basic": basic}]
+    _, found, _ = check(NODE, old)
+    assert found["multiplier-not-quantity"]["policy"] == "schema"
+
+
 def test_a_finding_names_policy_place_and_fix(check):
     code, found, _ = check(NODE, BAD)
     finding = found["key-unknown"]
