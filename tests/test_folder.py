@@ -62,7 +62,7 @@ def test_new_changed_and_removed_files_are_told_once_they_stay_the_same(tmp_path
 
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     watch = Watch([str(tmp_path)])
-    for size in range(1, 4):
+    for size in range(1, 3):
         write(tmp_path / "a.yaml", "x" * size)
         assert watch.look().changed == []
     assert len(watch.look().changed) == 1
@@ -97,15 +97,33 @@ def test_a_folder_that_is_gone_takes_its_files_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()])
-def test_what_is_no_regular_file_is_refused_at_once_and_not_watched(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "x.yaml"
-    watch = Watch([str(tmp_path)])
     make(path)
     with pytest.raises(OSError, match=r"x\.yaml"):
         read(str(path))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_counts_when_it_comes_and_when_it_goes(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "x.yaml"
+    watch = Watch([str(tmp_path)])
+    make(path)
+    assert settled(watch) == ([str(path)], [])
     assert settled(watch) == ([], [])
+    path.unlink()
+    assert settled(watch) == ([], [str(path)])
+
+
+def test_a_file_that_never_rests_comes_in_all_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", "")
+    watch = Watch([path])
+    watch.mark(path)
+    looks = []
+    for size in range(1, 7):
+        write(tmp_path / "a.yaml", "x" * size)
+        looks.append(watch.look().changed)
+    assert looks == [[], [], [path]] * 2
 
 
 def test_a_pipe_that_was_named_is_read(tmp_path: Path) -> None:

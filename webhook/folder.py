@@ -19,6 +19,9 @@ SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 
 Stamp = tuple[int, int, int]
+_NO_FILE: Stamp = (0, 0, 0)
+# Looks after which a file that differs at each of them counts as it is.
+_PATIENCE = 3
 
 
 def files(paths: Sequence[str]) -> Iterator[str]:
@@ -76,14 +79,14 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def stamp(path: str) -> Stamp | None:
-    """What differs once the file was edited or replaced; None where there is no regular file."""
+def stamp(path: str) -> Stamp:
+    """What differs once the file was edited or replaced; always the same for what is no file that can be read twice."""
     try:
         status = os.stat(path)
     except OSError:
-        return None
+        return _NO_FILE
     if not stat.S_ISREG(status.st_mode):
-        return None
+        return _NO_FILE
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
@@ -98,41 +101,41 @@ class Changes:
 
 class Watch:
     """Tells which files under ``paths`` are new, changed or gone. A difference counts once two looks in a row see it
-    the same, so that a file which is just being written is left alone.
+    the same, so that a file which is just being written is left alone, or once it was there at three looks in a row,
+    so that one which never rests comes in too.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = [path for path in paths if path != STDIN]
         self._known: dict[str, Stamp] = {}
-        self._pending: dict[str, Stamp | None] = {}
+        self._pending: dict[str, tuple[Stamp | None, int]] = {}
 
     def mark(self, path: str) -> None:
         """Take ``path`` as known the way it is now; to be called before it is read for the first time."""
-        now = stamp(path)
-        if now is not None:
-            self._known[path] = now
+        self._known[path] = stamp(path)
 
     def look(self) -> Changes:
         """What is different since the last look. Raises OSError for a folder that is there and cannot be listed."""
         order = list(self._present())
-        seen = {path: now for path in order if (now := stamp(path)) is not None}
-        pending: dict[str, Stamp | None] = {}
+        seen = {path: stamp(path) for path in order}
+        pending: dict[str, tuple[Stamp | None, int]] = {}
         changed: list[str] = []
         gone: list[str] = []
         for path, now in seen.items():
             if now == self._known.get(path):
                 continue
-            if self._pending.get(path) == now:
+            before, looks = self._pending.get(path, (None, 0))
+            if before == now or looks + 1 >= _PATIENCE:
                 self._known[path] = now
                 changed.append(path)
             else:
-                pending[path] = now
+                pending[path] = now, looks + 1
         for path in [path for path in self._known if path not in seen]:
-            if path in self._pending and self._pending[path] is None:
+            if self._pending.get(path, (_NO_FILE, 0))[0] is None:
                 del self._known[path]
                 gone.append(path)
             else:
-                pending[path] = None
+                pending[path] = None, 1
         self._pending = pending
         return Changes(order, changed, gone)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import ssl
 import threading
@@ -177,6 +178,12 @@ def test_a_body_that_does_not_come_is_given_up(server: Serving) -> None:
     with raw(server) as connection:
         connection.sendall(HEAD % b"100ms" + b"content-length: 10\r\n\r\n{")
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_sighup_does_not_stop_it(server: Serving) -> None:
+    server.process.send_signal(signal.SIGHUP)
+    server.logged(lambda line: "followed without a signal" in line["event"])
+    assert server.post("/validate", review()).status_code == 200
 
 
 def test_many_at_once_are_all_answered(server: Serving) -> None:

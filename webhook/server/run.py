@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
+import resource
 import signal
 import socket
 import ssl
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -25,6 +28,7 @@ from certs.error import CertificateError
 from certs.files import ensure
 from webhook.cluster.files import Cluster
 from webhook.server.app import build, watching
+from webhook.server.connection import Connection
 from webhook.server.service import Service
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
@@ -87,6 +91,7 @@ def run(service: Service, settings: Settings) -> None:
     named = [settings.host] if settings.host not in ("", "0.0.0.0", "::") else []
     ensure(settings.certs, list(dict.fromkeys([*settings.hosts, *named])), _now())
     context = ServingContext(settings.certs, _now())
+    _raise_limit()
     main = _listen(settings.host, settings.port)
     beside = None if settings.metrics_port is None else _listen(settings.host, settings.metrics_port)
     service.tell_cluster([])
@@ -97,12 +102,20 @@ def run(service: Service, settings: Settings) -> None:
     uvloop.run(_run(service, context, main, beside))
 
 
+def _raise_limit() -> None:
+    """Take as many file descriptors as this process may have, as Go's runtime does: the usual 1024 are soon spent."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        # The error's own text repeats the address.
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise CannotListenError(f"{_address(host, port)}: {reason.lower()}") from error
 
 
@@ -142,7 +155,7 @@ def _server(app: ASGIApp, context: ssl.SSLContext) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -176,6 +189,10 @@ async def _run(service: Service, context: ServingContext, main: socket.socket, b
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled)
+    # Who sends it to a server wants files read again, which happens anyway; from a terminal it says that it is gone.
+    followed = "files, policies and certificates are followed without a signal"
+    hung_up = signalled if sys.stderr.isatty() else partial(log.write, "info", followed)
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     serving = [asyncio.create_task(server.serve(sockets=[listener])) for server, listener in servers]
     for name, (_, listener) in zip(("", "metrics "), servers, strict=False):
         host, port = listener.getsockname()[:2]
