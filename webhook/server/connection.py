@@ -52,12 +52,9 @@ class Connection(HttpToolsProtocol):
             self._head += len(data)
             if self._head > MAX_HEAD:
                 self.transport.abort()
-        elif self._late is None and self.timeout_keep_alive_task is None and self._at_rest():
+        elif self._late is None and self.timeout_keep_alive_task is None and self.cycle.response_complete:
             # Bytes that belong to no request, as the rest of a body that was refused, end uvicorn's own waiting.
             self._late = self.loop.call_later(FIRST_TIMEOUT, self.transport.abort)
-
-    def _at_rest(self) -> bool:
-        return self.cycle is not None and self.cycle.response_complete
 
     def _in_time(self) -> None:
         if self._late is not None:
