@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from webhook.facts.constraints import attribute_values
 from webhook.facts.field_names import shown
-from webhook.facts.offers import Offer, Offers, candidates, choices
+from webhook.facts.offers import Offer, Offers, candidates, choices, class_selectors
 from webhook.facts.request_policy import consumed_for, off_policy
 from webhook.facts.request_structure import claim_structure_problems
+from webhook.facts.selectors import compile_problems, matches
 from webhook.kube.claims import (
     ADMIN_ACCESS_LABEL,
     EXTENDED_RESOURCE_ANNOTATION,
@@ -61,6 +62,7 @@ def guard_problems(claim: Claim, path: str, snapshot: Snapshot) -> list[Finding]
             where = f"{path}.{request.path}"
             offers[request.name] = (request, candidates(request, snapshot))
             found += _class(request, where, snapshot)
+            found += _selectors(request, where, offers[request.name][1], snapshot)
             found += _capacity(request, where, offers[request.name][1], snapshot.release)
             counts.append(request.count if request.mode == "ExactCount" else 1)
         total += min(counts[1:], default=0)
@@ -116,6 +118,29 @@ def _class(request: DeviceRequest, path: str, snapshot: Snapshot) -> Iterator[Fi
     severity: Severity = "warning" if snapshot.classes else "info"
     has, needs = f"device class {name}, which is not there", "a DeviceClass of that name"
     yield Finding("class-unknown", f"{path}.deviceClassName", has, needs, fix, severity)
+
+
+def _selectors(request: DeviceRequest, path: str, offers: Offers, snapshot: Snapshot) -> Iterator[Finding]:
+    """Selectors that end in an error on every device of the class, as for an attribute that none has."""
+    of_class = class_selectors(request.class_name, snapshot)
+    devices = [
+        (offer.driver, device)
+        for offer in offers.offers
+        for device in offer.examples
+        if all(matches(expression, offer.driver, device) for expression in of_class)
+    ]
+    for index, expression in enumerate(request.selectors):
+        where = f"{path}.selectors[{index}].cel.expression"
+        if not devices or compile_problems(expression, where):
+            continue
+        if all(matches(expression, driver, device) is None for driver, device in devices):
+            driver, device = devices[0]
+            has = f"an expression that ends in an error on device {device.name} of {driver}, as on all others of the class"
+            needs, fix = (
+                "attributes that the devices have",
+                "the scheduler gives up at such an error: the pod would pend",
+            )
+            yield Finding("selector-fails", where, has, needs, fix, "warning")
 
 
 def _capacity(request: DeviceRequest, path: str, offers: Offers, release: Release) -> Iterator[Finding]:
