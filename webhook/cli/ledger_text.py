@@ -83,7 +83,7 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
         age = paint(f" for {pool['age']}", dim=True) if pool["age"] else ""
         yield f"  pool {phase} {one_line(pool['driver'])} {one_line(pool['pool'])}{age}"
         for reason in pool["reasons"]:
-            yield f"       {one_line(reason)}"
+            yield from wrapped(one_line(reason), " " * 7, " " * 7)
     for each in node["differences"]:
         name = "/".join(filter(None, (each["namespace"], each["name"])))
         path = f"{one_line(each['path'])}: " if each["path"] else ""
