@@ -135,11 +135,9 @@ def _selectors(request: DeviceRequest, path: str, offers: Offers, snapshot: Snap
             continue
         if all(matches(expression, driver, device) is None for driver, device in devices):
             driver, device = devices[0]
-            has = f"an expression that ends in an error on device {device.name} of {driver}, as on all others of the class"
-            needs, fix = (
-                "attributes that the devices have",
-                "the scheduler gives up at such an error: the pod would pend",
-            )
+            has = f"an expression that ends in an error on device {device.name} of {driver} and on all its like"
+            needs = "attributes that the devices have"
+            fix = "the scheduler gives up at such an error: the pod would pend"
             yield Finding("selector-fails", where, has, needs, fix, "warning")
 
 
