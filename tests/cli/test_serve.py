@@ -1,38 +1,57 @@
 import json
+import shutil
 import ssl
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+import yaml
 
 
-def test_serve_answers_over_https_and_ends_with_0(example, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "webhook.cli",
-        "serve",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--metrics-port",
-        "0",
-    ]
-    command += ["--cluster", str(example / "cluster"), "--certs", str(tmp_path / "certs")]
+@contextmanager
+def serving(cluster: Path, folder: Path, *options: str) -> Iterator[Callable[[str, bytes | None], bytes]]:
+    """A server as a process of its own; gives what asks it for a path, with a body as POST. Ends it, with code 0."""
+    command = [sys.executable, "-m", "webhook.cli", "serve", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--metrics-port", "0", "--cluster", str(cluster), "--certs", str(folder), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         events = map(json.loads, process.stderr)
         url = next(each["url"] for each in events if each["event"].startswith("listening on"))
-        context = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.crt"))
-        with urllib.request.urlopen(f"{url}/readyz?verbose", context=context, timeout=30) as answer:
-            assert b"[+]policies ok" in answer.read()
+        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+
+        def ask(path: str, body: bytes | None = None) -> bytes:
+            asked = urllib.request.Request(f"{url}{path}", body, {"content-type": "application/json"})
+            with urllib.request.urlopen(asked, context=context, timeout=30) as answer:
+                return answer.read()
+
+        yield ask
     finally:
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_serve_answers_over_https_and_ends_with_0(example, tmp_path):
+    with serving(example / "cluster", tmp_path / "certs") as ask:
+        assert b"[+]policies ok" in ask("/readyz?verbose")
+
+
+@pytest.mark.parametrize(("at", "allowed"), [("2026-11-28T00:00:00Z", False), ("2027-11-28T00:00:00Z", True)])
+def test_a_clock_that_stands_still_decides_whether_a_hold_still_holds(example, tmp_path, at, allowed):
+    cluster = tmp_path / "cluster"
+    shutil.copytree(example / "cluster", cluster)
+    rollouts = cluster / "rollouts.yaml"
+    held = rollouts.read_text().replace('08:40:00Z"}', '08:40:00Z", until: "2027-01-01T00:00:00Z"}')
+    assert held != rollouts.read_text()
+    rollouts.write_text(held)
+    review = json.dumps(yaml.safe_load((example / "reviews" / "04-claim-driver-held.yaml").read_text())).encode()
+    with serving(cluster, tmp_path / "certs", "--at", at) as ask:
+        assert json.loads(ask("/validate", review))["response"]["allowed"] is allowed
 
 
 @pytest.mark.parametrize(

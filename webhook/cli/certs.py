@@ -19,7 +19,7 @@ _folder = click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path),
-    default=Path("certs"),
+    default=Path("allocguard-certs"),
     show_default=True,
     metavar="D",
     help="The folder of ca.crt, ca.key, tls.crt and tls.key.",
@@ -29,7 +29,7 @@ _folder = click.option(
 @click.group(
     epilog="""\b
 Examples:
-  allocguard certs init --dir my-certs --host allocguard.guard-system.svc
+  allocguard certs init --dir allocguard-certs --host allocguard.guard-system.svc
   allocguard certs show --dir my-certs"""
 )
 def certs() -> None:
@@ -40,8 +40,8 @@ def certs() -> None:
     short_help="Make what is missing; what is there stays.",
     epilog="""\b
 Examples:
-  allocguard certs init --dir certs
-  allocguard certs init --dir certs --host allocguard.guard-system.svc --host 10.0.0.7""",
+  allocguard certs init --dir allocguard-certs
+  allocguard certs init --dir allocguard-certs --host allocguard.guard-system.svc --host 10.0.0.7""",
 )
 @_folder
 @click.option("--host", "hosts", multiple=True, metavar="H", help="A name or address to serve (repeatable).")

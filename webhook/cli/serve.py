@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import click
 
 from webhook.cli.console import Unreachable, Unusable, problem
-from webhook.cli.options import policies_option, version_options
+from webhook.cli.options import Time, now, policies_option, version_options
 
 
 @click.command(
     epilog="""\b
 Examples:
-  allocguard serve --cluster objects/ --certs certs/
-  allocguard serve --cluster objects/ --certs certs/ --policies my-policies/ --port 0 --metrics-port 0
-  curl --cacert certs/ca.crt 'https://localhost:8443/readyz?verbose'
+  allocguard serve --cluster objects/ --certs allocguard-certs/
+  allocguard serve --cluster objects/ --certs allocguard-certs/ --policies my-policies/ --port 0 --metrics-port 0
+  curl --cacert allocguard-certs/ca.crt 'https://localhost:8443/readyz?verbose'
 \b
 Files of the cluster and policies are watched; a bad edit is refused and the last good set goes on serving."""
 )
@@ -31,12 +32,18 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 @click.option(
     "--certs",
     type=click.Path(path_type=Path),
-    default=Path("certs"),
+    default=Path("allocguard-certs"),
     show_default=True,
     metavar="DIR",
     help="ca.crt, ca.key, tls.crt and tls.key; made when missing.",
 )
 @click.option("--cluster", "clusters", metavar="PATH", multiple=True, help="Objects of the cluster (repeatable).")
+@click.option(
+    "--at",
+    type=Time(),
+    show_default="the real clock",
+    help="A clock that stands still, to try recorded reviews (RFC 3339).",
+)
 @policies_option
 @version_options
 def serve(
@@ -45,6 +52,7 @@ def serve(
     metrics_port: int,
     certs: Path,
     clusters: tuple[str, ...],
+    at: datetime | None,
     policies: tuple[str, ...],
     minor: int | None,
     gates: dict[str, bool],
@@ -66,6 +74,7 @@ def serve(
         metrics_port=metrics_port,
         minor=minor,
         gates=gates,
+        clock=now if at is None else lambda: at,
     )
     try:
         run(settings)
