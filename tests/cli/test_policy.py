@@ -43,6 +43,17 @@ def test_a_typo_is_named_with_its_place(run, edited):
     assert [case.attrib["name"] for case in root.iter("testcase") if case.find("failure") is not None] == [str(file)]
 
 
+@pytest.mark.parametrize(("year", "told"), [("2020", True), ("2999", False)])
+def test_an_expired_exception_is_told_and_nothing_refused(run, edited, year, told):
+    with (edited / "pod-claims.yaml").open("a") as policy:
+        policy.write(
+            f"  exceptions:\n  - {{name: old, expression: 'true', expires: '{year}-01-31T00:00:00Z', ticket: OPS-1}}\n"
+        )
+    ran = run("policy", "lint", edited)
+    assert ran.code == 0
+    assert ("policy pod-claims: exception old (OPS-1) expired on 2020-01-31" in ran.err) is told
+
+
 def test_a_file_that_cannot_be_read_is_exit_code_2(run, edited):
     (edited / "broken.yaml").write_text("a: [")
     ran = run("policy", "lint", edited)
