@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
@@ -172,6 +173,10 @@ def _pair(certificate_path: Path, key_path: Path) -> Pair:
 
 def _bytes(path: Path) -> bytes:
     try:
+        # A pipe or a device would keep its reader waiting, and a server with it.
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise CertificateError(path, "is no regular file")
         return path.read_bytes()
     except OSError as error:
         raise _unusable(path, error, "read") from error

@@ -162,6 +162,13 @@ def test_a_folder_that_is_a_file_and_a_file_that_is_a_folder(tmp_path: Path) -> 
         ensure(tmp_path / "folder", HOSTS, NOW)
 
 
+def test_a_pipe_is_refused_at_once(made: Path) -> None:
+    (made / "tls.key").unlink()
+    os.mkfifo(made / "tls.key")
+    with pytest.raises(CertificateError, match=r"tls\.key: is no regular file"):
+        read(made)
+
+
 def test_a_bad_host_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a DNS name"):
         ensure(tmp_path / "certs", ["a b"], NOW)

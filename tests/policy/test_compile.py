@@ -139,3 +139,8 @@ def test_a_thousand_rules_compile() -> None:
         "spec": spec,
     }
     assert len(compile_files({"p.yaml": json.dumps(document).encode()}).policies[0].validations) == 1000
+
+
+def test_a_variable_may_be_nested_deeper_than_the_checker_knows_types(policy, compiled) -> None:
+    nested = [{"name": f"v{i}", "expression": f"[variables.v{i - 1}]" if i else "[1]"} for i in range(20)]
+    compiled(policy(variables=nested, validations=[{"name": "r", "expression": "variables.v19 == variables.v19"}]))

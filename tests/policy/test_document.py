@@ -55,6 +55,7 @@ spec:
         ({"validations": [{"name": "r", "expression": "true", "message": "a\nb"}]}, "has line breaks"),
         ({"validations": [{"name": "r", "expression": "true", "reason": "Invalid"}]}, "needs Forbidden or nothing"),
         ({"variables": [{"name": "in", "expression": "1"}]}, "no word of CEL"),
+        ({"variables": [{"name": "a-b", "expression": "1"}]}, "has the name a-b, needs letters"),
         ({"matchConditions": [{"name": "a b", "expression": "true"}]}, "has the name a b"),
         ({"auditAnnotations": [{"key": "a/b", "valueExpression": "''"}]}, "has the key a/b"),
         ({"auditAnnotations": [{"key": "k" * 62, "valueExpression": "''"}]}, "at most 63 long"),

@@ -23,6 +23,8 @@ from webhook.policy.revision import (
 from webhook.policy.types import FINDINGS
 
 TEST_KIND = "PolicyTest"
+# Lists in lists, and so on, to which a variable's type is known.
+_MAX_NESTED = 8
 
 
 class PolicyErrors(Exception):  # noqa: N818 - several at once
@@ -128,7 +130,7 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
         if program is not None:
             variables.append(NamedProgram(each.name, program))
         # A variable that does not compile still counts as declared, so that one error is told once.
-        fields[each.name] = cel.Field(program.type if program is not None else cel.DYN, each.name)
+        fields[each.name] = cel.Field(_declared(program.type) if program is not None else cel.DYN, each.name)
         environment = base.extend({"variables": cel.StructType("variables", fields=dict(fields))})
     return CompiledPolicy(
         policy=policy,
@@ -151,6 +153,14 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
             if (program := scope.program(each.expression, environment, cel.BOOL)) is not None
         ),
     )
+
+
+def _declared(kind: cel.Type) -> cel.Type:
+    """The type that a variable is declared with; the checker takes no nesting without end."""
+    level: tuple[cel.Type, ...] = (kind,)
+    for _ in range(_MAX_NESTED):
+        level = tuple(parameter for each in level for parameter in each.parameters)
+    return cel.DYN if level else kind
 
 
 def _validation(scope: _Scope, validation: Validation, environment: cel.Environment) -> CompiledValidation | None:

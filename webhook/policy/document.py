@@ -220,7 +220,7 @@ def _named(reader: Reader, spec: Json, member: str, check: Callable[[str], str])
     for path, item in reader.items(spec, member, "spec"):
         fields = reader.fields(item, path, ("name", "expression"))
         name, expression = unique.name(fields, path), reader.expression(fields, "expression", path)
-        if name and expression is not None:
+        if name and not check(name) and expression is not None:
             found.append(Named(name, expression))
     return tuple(found)
 

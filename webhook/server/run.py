@@ -226,7 +226,7 @@ async def _look(service: Service, context: ServingContext) -> None:
                 service.log.write("error", "files not taken in", message=problem)
             told = problem
         try:
-            if context.refresh(_now()):
+            if await asyncio.to_thread(context.refresh, _now()):
                 service.certificate_problem = ""
                 service.log.write("info", "certificates replaced")
         except CertificateError as error:  # told at the look that sees the change, not at those after it
