@@ -60,13 +60,11 @@ def lint(paths: tuple[str, ...], output: str) -> int:
         result = Lint(tuple(files), None, tuple(each for each, unreadable in told.items() if not unreadable))
     if result.revision is not None and not result.revision.policies:
         problem(f"{', '.join(paths)}: has no policy; name files or folders with AdmissionPolicy documents")
-    for each in result.revision.policies if result.revision is not None else ():
-        for exception in each.exceptions:
-            if exception.expires <= now():
-                when = exception.expires.isoformat()
-                note(
-                    f"policy {each.name}: exception {exception.name} ({exception.ticket}) expired on {when}; remove it"
-                )
+    for compiled in result.revision.policies if result.revision is not None else ():
+        for old in compiled.exceptions:
+            if old.expires <= now():
+                when = old.expires.isoformat()
+                note(f"policy {compiled.name}: exception {old.name} ({old.ticket}) expired on {when}; remove it")
     out(result.junit() if output == "junit" else result.text() if output == "text" else dump(result.json(), output))
     return 1 if result.problems else 0
 
