@@ -1,8 +1,18 @@
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 
-from webhook.kube.resource import carries, node_costs, read_device, read_entries, read_slice
+from webhook.kube.resource import (
+    FIELD_136,
+    Slice,
+    carries,
+    node_costs,
+    read_device,
+    read_entries,
+    read_slice,
+    stored_slice,
+)
 
 OLD = {"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores", "allocationMultiplier": "2"}}}
 NEW = {
@@ -76,10 +86,32 @@ def test_any_json_gives_a_slice(spec: object) -> None:
 
 
 def test_slices_of_equal_devices_have_one_shape() -> None:
-    one = read_slice({"metadata": {"name": "a"}, "spec": {"driver": "d", "devices": [OLD]}})
-    two = read_slice({"metadata": {"name": "b"}, "spec": {"driver": "d", "devices": [dict(reversed(OLD.items()))]}})
+    one = stored_slice({"metadata": {"name": "a"}, "spec": {"driver": "d", "devices": [OLD]}})
+    two = stored_slice({"metadata": {"name": "b"}, "spec": {"driver": "d", "devices": [dict(reversed(OLD.items()))]}})
     assert one.shape == two.shape
-    assert one.shape != read_slice({"spec": {"driver": "d", "devices": [NEW]}}).shape
+    assert one.shape != stored_slice({"spec": {"driver": "d", "devices": [NEW]}}).shape
+
+
+@pytest.mark.parametrize("read", [read_slice, stored_slice])
+def test_a_slice_has_as_many_devices_of_each_kind_as_there_are(read: Callable[[object], Slice]) -> None:
+    other = {**OLD, "name": "c", FIELD_136: {"cpu": {"allocationMultiplier": "3"}}}
+    devices = [OLD, {**OLD, "name": "b", "attributes": {"a": {"int": 1}}}, other, {**OLD, "name": "d"}]
+    made = read({"spec": {"devices": devices}})
+    assert [device.name for device in made.devices] == [device["name"] for device in devices]
+    counts: dict[str, int] = {}
+    for device, count in made.kinds:
+        counts[device.digest] = counts.get(device.digest, 0) + count
+    assert counts == {read_device(OLD).digest: 3, read_device(other).digest: 1}
+
+
+def test_true_and_one_are_two_kinds() -> None:
+    devices = [{"name": "a", FIELD_136: {"cpu": {"allocationMultiplier": given}}} for given in (1, True)]
+    assert len(list(read_slice({"spec": {"devices": devices}}).kinds)) == 2
+
+
+def test_devices_that_cannot_be_written_are_a_kind_each() -> None:
+    devices = [{"name": name, "capacity": {"c": {"value": 10**30}}} for name in "ab"]
+    assert [count for _, count in read_slice({"spec": {"devices": devices}}).kinds] == [1, 1]
 
 
 def test_entries_of_1_36() -> None:

@@ -45,6 +45,7 @@ SCALARS = ("int", "bool", "string", "version")
 LISTS = ("ints", "bools", "strings", "versions")
 EFFECTS = ("NoSchedule", "NoExecute", "None")
 SELECTIONS = ("nodeName", "nodeSelector", "allNodes")
+_EMPTY: Json = {}
 
 
 def attributes_fine(attributes: Mapping[str, object]) -> bool:
@@ -290,7 +291,9 @@ def binding_problems(fields: Json, path: str) -> Iterator[Finding]:
 def indexed(items: object) -> list[tuple[int, Json]]:
     """As :func:`webhook.kube.raw.objects`, but null counts as an empty object, as the server decodes it."""
     return [
-        (index, mapping(item)) for index, item in enumerate(sequence(items)) if item is None or isinstance(item, dict)
+        (index, item if item else _EMPTY)
+        for index, item in enumerate(sequence(items))
+        if isinstance(item, dict) or item is None
     ]
 
 

@@ -6,6 +6,7 @@ silence, and then nothing is booked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from webhook.facts.device_structure import as_sent, declarative
@@ -22,11 +23,12 @@ from webhook.facts.mapping_amounts import (
 from webhook.facts.slice_structure import ADVANCED_DEVICES_MAX, device_list, over_limit
 from webhook.kube.finding import Finding, cause
 from webhook.kube.quantity import Number, of_resource, try_parse
-from webhook.kube.raw import Json, mapping
+from webhook.kube.raw import Json, mapping, sequence
 from webhook.kube.release import NODE_ALLOCATABLE, Release
-from webhook.kube.resource import FIELD_136, FIELD_137
+from webhook.kube.resource import FIELD_136, FIELD_137, Slice
 
 Verdict = tuple[tuple[Problem, ...], Number]
+Judge = Callable[[str, object, Json], Verdict]
 INVALID, REQUIRED, NOT_FOUND = "FieldValueInvalid", "FieldValueRequired", "FieldValueNotFound"
 _FINE: Verdict = ((), 0)
 _MISSING = "\0missing"  # in place of a capacity that the device does not have
@@ -36,17 +38,17 @@ _EMPTY: Json = {}
 _WRONG = "\0wrong"  # in place of a list or map where a quantity should be
 
 
-def mapping_problems(obj: object, release: Release) -> list[Finding]:
+def mapping_problems(obj: object, release: Release, item: Slice | None = None) -> list[Finding]:
     """What is wrong with the node costs of the raw slice ``obj`` for ``release``; empty with the gate off, since the
-    server then drops them unseen.
+    server then drops them unseen. ``item`` is its model, where there is one: it saves looking at every device.
     """
     if not release.enabled(NODE_ALLOCATABLE):
         return []
     newer = release.minor >= 37
     own, foreign, judge = (FIELD_137, FIELD_136, _judge_137) if newer else (FIELD_136, FIELD_137, _judge_136)
     found = sketch_problems(obj, own)
-    devices = device_list(obj)
-    totals: dict[str, Number] = {}
+    fine = _fine_totals(obj, item, own, foreign, judge) if item is not None and not found else None
+    totals, devices = ({}, device_list(obj)) if fine is None else (fine, [])
     for index, device, fields in devices:
         if fields is not device and (own in device or foreign in device):
             found += _misplaced(
@@ -77,6 +79,30 @@ def mapping_problems(obj: object, release: Release) -> list[Finding]:
             needs = "a sum of at most 2^63-1 in the scheduler's unit: beyond that it counts as zero"
             found.append(Finding("product-overflow", "spec.devices", has, needs))
     return found
+
+
+def _fine_totals(obj: object, item: Slice, own: str, foreign: str, judge: Judge) -> dict[str, Number] | None:
+    """By resource, the most that the devices cost together, looked at by kind; None when there is anything to say, or
+    when it depends on the version where a device has its fields.
+    """
+    fields = mapping(obj)
+    devices = sequence(mapping(fields.get("spec")).get("devices"))
+    if fields.get("apiVersion") == "resource.k8s.io/v1beta1" or any(
+        type(device) is not dict or "basic" in device for device in devices
+    ):
+        return None
+    totals: dict[str, Number] = {}
+    for device, count in item.kinds:
+        costs = device.fields.get(own, _EMPTY)
+        if type(costs) is not dict or device.fields.get(foreign) is not None:
+            return None
+        for resource, entry in costs.items():
+            problems, most = judge(resource, entry, device.fields)
+            if problems:
+                return None
+            if most:
+                totals[resource] = totals.get(resource, 0) + most * count
+    return totals
 
 
 def sketch_problems(document: object, own: str = FIELD_136) -> list[Finding]:
@@ -160,8 +186,10 @@ def _judge_136(resource: str, entry: object, fields: Json) -> Verdict:
     if type(entry) is not dict and entry is not None:
         return _FINE  # does not decode; the schema says so
     parts = entry or _EMPTY
-    key = parts.get("capacityKey")
-    given = (key, _number(parts.get("allocationMultiplier")))
+    key, multiplier = parts.get("capacityKey"), parts.get("allocationMultiplier")
+    if key is None and type(multiplier) is str:
+        return _fixed_136(resource, multiplier)
+    given = (key, _number(multiplier))
     grid, shared = _grid_of(fields, key), fields.get("allowMultipleAllocations") is True
     try:
         return _cost_136(resource, given, shared, grid)
@@ -189,6 +217,12 @@ def _judge_137(resource: str, entry: object, fields: Json) -> Verdict:
         return _cost_137(resource, given, shared, grid)
     except TypeError:
         return _cost_137(resource, _without_nests(given), shared, _without_nests(grid))
+
+
+@lru_cache(maxsize=1 << 12)
+def _fixed_136(resource: str, multiplier: str) -> Verdict:
+    """The commonest cost, found by the little that it depends on."""
+    return _cost_136(resource, (None, multiplier), False, _NO_KEY)
 
 
 @lru_cache(maxsize=1 << 14)

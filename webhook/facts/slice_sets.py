@@ -122,7 +122,7 @@ def _older(item: Slice, stamp: str, snapshot: Snapshot) -> bool:
 
 def _counters(item: Slice, same: list[Slice]) -> Iterator[Finding]:
     """Counters that devices consume and a complete pool does not have: the allocator then refuses the whole pool."""
-    if len(same) + 1 != item.count:
+    if len(same) + 1 != item.count or not any(device.counters for device, _ in item.kinds):
         return
     sets = {name: counters for each in (item, *same) for name, counters in each.counter_sets.items()}
     for index, device in enumerate(item.devices):

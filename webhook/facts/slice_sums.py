@@ -35,13 +35,13 @@ def most_together(slices: Iterable[Slice]) -> dict[str, Number]:
     bound: dict[str, list[Device]] = {}
     for item in slices:
         sets.update(item.counter_sets)
-        for device in item.devices:
+        for device, count in item.kinds:
             name = text(device.counters[0].get("counterSet")) if device.counters else ""
             if name:
-                bound.setdefault(name, []).append(device)
+                bound.setdefault(name, []).extend([device] * count)
                 continue
             for cost in effective_costs(device):
-                total[cost.resource] = total.get(cost.resource, 0) + most_of(device, cost)
+                total[cost.resource] = total.get(cost.resource, 0) + most_of(device, cost) * count
     for name, devices in bound.items():
         for resource in dict.fromkeys(cost.resource for device in devices for cost in effective_costs(device)):
             total[resource] = total.get(resource, 0) + _most_of_set(resource, devices, name, sets.get(name, {}))

@@ -8,23 +8,25 @@ how the two releases write ``Pod.status.nodeAllocatableResourceClaimStatuses`` (
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, overload
 
 import orjson
+from msgspec import Struct
 
 from webhook.kube.quantity import Number, canonical, try_parse
-from webhook.kube.raw import Json, flag, integer, mapping, objects, sequence, text
+from webhook.kube.raw import Json, integer, mapping, objects, sequence, text
 
 FIELD_136 = "nodeAllocatableResourceMappings"
 FIELD_137 = "nodeAllocatableResources"
 POD_FIELD = "nodeAllocatableResourceClaimStatuses"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCost:
+# Structs are made in a fraction of the time of frozen dataclasses, and a slice has up to 128 devices.
+class NodeCost(Struct, frozen=True, gc=False):
     """What one allocation of a device costs its node of ``resource`` (base units: cores, bytes).
 
     ``multiplier`` is None where there is no mapping (1.37 overhead alone) or where it cannot be read
@@ -45,22 +47,43 @@ class NodeCost:
         return self.multiplier is not None or not self.readable
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One device of a slice; ``attributes``, ``capacity``, ``taints``, ``counters`` and ``nodes`` are raw JSON.
-
-    ``shape`` names the release whose field the device carries (``1.36``, ``1.37``), ``both`` or nothing.
+class Device(Struct, frozen=True, gc=False):
+    """One device of a slice. ``shape`` names the release whose field the device carries (``1.36``, ``1.37``), ``both``
+    or nothing; ``counters`` are the raw entries of what it consumes of counter sets; ``fields`` is the raw object that
+    everything else is read from when it is asked for.
     """
 
     name: str
-    attributes: Json
-    capacity: Json
-    multiple: bool
     costs: tuple[NodeCost, ...]
     shape: str
     counters: tuple[Json, ...]
-    taints: tuple[Json, ...]
-    nodes: Json
+    fields: Json
+
+    @property
+    def attributes(self) -> Json:
+        """The raw attributes by name."""
+        return mapping(self.fields.get("attributes"))
+
+    @property
+    def capacity(self) -> Json:
+        """The raw capacities by name."""
+        return mapping(self.fields.get("capacity"))
+
+    @property
+    def multiple(self) -> bool:
+        """Whether the device is given to several claims, which consume its capacities."""
+        return self.fields.get("allowMultipleAllocations") is True
+
+    @property
+    def taints(self) -> tuple[Json, ...]:
+        """The raw taints."""
+        return tuple(item for _, item in objects(self.fields.get("taints")))
+
+    @property
+    def nodes(self) -> Json:
+        """The node selection of the device itself."""
+        fields = self.fields
+        return {name: fields[name] for name in ("nodeName", "nodeSelector", "allNodes") if fields.get(name) is not None}
 
     @property
     def mapped(self) -> bool:
@@ -81,8 +104,8 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A ResourceSlice. ``node`` is ``spec.nodeName`` or empty; ``nodes`` holds the other ways of selecting nodes;
-    slices of equal ``shape`` offer the same devices, by name and content. ``written`` is when somebody last wrote it,
-    as far as its managed fields tell.
+    stored slices of equal ``shape`` offer the same devices, by name and content (a slice that is only under review has
+    none). ``written`` is when somebody last wrote it, as far as its managed fields tell.
     """
 
     name: str
@@ -99,7 +122,7 @@ class Slice:
     count: int
     node: str
     nodes: Json
-    devices: tuple[Device, ...]
+    devices: Sequence[Device]
     counter_sets: Mapping[str, Mapping[str, Number | None]]
     shape: bytes
 
@@ -107,6 +130,11 @@ class Slice:
     def key(self) -> tuple[str, str]:
         """(driver, pool name)."""
         return (self.driver, self.pool)
+
+    @property
+    def kinds(self) -> Iterable[tuple[Device, int]]:
+        """Devices with how many there are of each kind, in order: those of a kind may differ in all but what costs."""
+        return self.devices.kinds if isinstance(self.devices, Devices) else ((device, 1) for device in self.devices)
 
     @property
     def mapped(self) -> bool:
@@ -165,11 +193,15 @@ def mapping_digest(costs: tuple[NodeCost, ...]) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
+_NOTHING: Json = {}
+
+
 def device_fields(device: object) -> Json:
     """The object that holds a device's fields: the device itself, or its ``basic`` member in v1beta1."""
-    fields = mapping(device)
-    basic = fields.get("basic")
-    return basic if isinstance(basic, dict) else fields
+    if not isinstance(device, dict):
+        return _NOTHING
+    basic = device.get("basic")
+    return basic if isinstance(basic, dict) else device
 
 
 def _cost_136(resource: str, entry: object) -> NodeCost:
@@ -211,6 +243,19 @@ def node_costs(fields: Json) -> tuple[tuple[NodeCost, ...], str]:
     old, new = fields.get(FIELD_136), fields.get(FIELD_137)
     if old is None and new is None:
         return (), ""
+    try:
+        return _shared_costs(orjson.dumps((old, new)))
+    except TypeError:  # integers beyond 64 bits and lone surrogates have no JSON bytes
+        return _costs(old, new)
+
+
+@lru_cache(maxsize=1 << 12)
+def _shared_costs(raw: bytes) -> tuple[tuple[NodeCost, ...], str]:
+    """Remembered, as the devices of a fleet repeat the same few costs."""
+    return _costs(*orjson.loads(raw))
+
+
+def _costs(old: object, new: object) -> tuple[tuple[NodeCost, ...], str]:
     costs: list[NodeCost] = []
     shape = ""
     if old is not None and old != {}:
@@ -229,38 +274,66 @@ def node_costs(fields: Json) -> tuple[tuple[NodeCost, ...], str]:
 @lru_cache(maxsize=1 << 16)
 def _shared_device(raw: bytes) -> tuple[Device, bytes]:
     device = orjson.loads(raw)
-    return _device(device), _digest(device)
+    return read_device(device), _digest(device)
 
 
-def _device(device: Any) -> Device:
+def read_device(device: object) -> Device:
+    """The model of one raw device."""
     fields = device_fields(device)
     costs, shape = node_costs(fields)
-    return Device(
-        name=text(mapping(device).get("name")),
-        attributes=mapping(fields.get("attributes")),
-        capacity=mapping(fields.get("capacity")),
-        multiple=flag(fields.get("allowMultipleAllocations")),
-        costs=costs,
-        shape=shape,
-        counters=tuple(item for _, item in objects(fields.get("consumesCounters"))),
-        taints=tuple(item for _, item in objects(fields.get("taints"))),
-        nodes={name: fields[name] for name in ("nodeName", "nodeSelector", "allNodes") if fields.get(name) is not None},
-    )
+    counters = fields.get("consumesCounters")
+    used = tuple(item for _, item in objects(counters)) if counters else ()
+    return Device(text(mapping(device).get("name")), costs, shape, used, fields)
 
 
-def _read_device(device: object) -> tuple[Device, bytes]:
+class Devices(Sequence[Device]):
+    """The devices of a slice under review, read when they are asked for: the rules look at one of each kind."""
+
+    def __init__(self, raw: list[Any]) -> None:
+        self._raw = raw
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    @overload
+    def __getitem__(self, index: int) -> Device: ...
+    @overload
+    def __getitem__(self, index: slice) -> Devices: ...
+    def __getitem__(self, index: int | slice) -> Device | Devices:
+        return Devices(self._raw[index]) if isinstance(index, slice) else read_device(self._raw[index])
+
+    @cached_property
+    def kinds(self) -> list[tuple[Device, int]]:
+        """See :attr:`Slice.kinds`."""
+        write = orjson.dumps
+        try:
+            written = [
+                write(
+                    (
+                        fields.get(FIELD_136),
+                        fields.get(FIELD_137),
+                        fields.get("capacity"),
+                        fields.get("allowMultipleAllocations"),
+                        fields.get("consumesCounters"),
+                    )
+                )
+                for fields in map(device_fields, self._raw)
+            ]
+        except TypeError:  # integers beyond 64 bits and lone surrogates have no JSON bytes
+            return [(device, 1) for device in self]
+        firsts = dict(zip(reversed(written), reversed(self._raw), strict=True))
+        return [(read_device(firsts[kind]), count) for kind, count in Counter(written).items()]
+
+
+def _stored_device(device: object) -> tuple[Device, bytes]:
+    """The model of one raw device, the same one for all that are equal, which keeps a large fleet small."""
     try:
         try:
             return _shared_device(orjson.dumps(device))
         except TypeError:
             return _shared_device(orjson.dumps(device, option=orjson.OPT_NON_STR_KEYS))
     except (TypeError, ValueError):  # integers beyond 64 bits and lone surrogates have no JSON bytes
-        return _device(device), _digest(device)
-
-
-def read_device(device: object) -> Device:
-    """The model of one raw device. Devices of equal content share one model, which keeps a large fleet small."""
-    return _read_device(device)[0]
+        return read_device(device), _digest(device)
 
 
 def _digest(value: object) -> bytes:
@@ -272,8 +345,20 @@ def _digest(value: object) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
+def stored_slice(obj: object) -> Slice:
+    """The model of a ResourceSlice as snapshots keep it: with its ``shape``, and sharing equal devices with others."""
+    spec = mapping(mapping(obj).get("spec"))
+    devices = [_stored_device(device) for device in sequence(spec.get("devices"))]
+    shape = _digest([_digest(spec.get("sharedCounters")).hex(), *(digest.hex() for _, digest in devices)])
+    return _slice(obj, tuple(device for device, _ in devices), shape)
+
+
 def read_slice(obj: object) -> Slice:
     """The model of a ResourceSlice of any version; fields of a wrong type count as absent (the schema tells)."""
+    return _slice(obj, Devices(sequence(mapping(mapping(obj).get("spec")).get("devices"))), b"")
+
+
+def _slice(obj: object, devices: Sequence[Device], shape: bytes) -> Slice:
     metadata = mapping(mapping(obj).get("metadata"))
     spec = mapping(mapping(obj).get("spec"))
     pool = mapping(spec.get("pool"))
@@ -284,7 +369,6 @@ def read_slice(obj: object) -> Slice:
         }
         for _, item in objects(spec.get("sharedCounters"))
     }
-    devices = [_read_device(device) for device in sequence(spec.get("devices"))]
     return Slice(
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
@@ -308,9 +392,9 @@ def read_slice(obj: object) -> Slice:
             for name in ("nodeSelector", "allNodes", "perDeviceNodeSelection")
             if spec.get(name) is not None
         },
-        devices=tuple(device for device, _ in devices),
+        devices=devices,
         counter_sets=counter_sets,
-        shape=_digest([_digest(spec.get("sharedCounters")).hex(), *(digest.hex() for _, digest in devices)]),
+        shape=shape,
     )
 
 

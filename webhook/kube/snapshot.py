@@ -16,7 +16,7 @@ from webhook.kube.claims import Claim, read_claim, read_template
 from webhook.kube.core import Node, NodeTopology, Pod, read_node, read_pod, read_topology
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import Release
-from webhook.kube.resource import Slice, read_slice
+from webhook.kube.resource import Slice, stored_slice
 from webhook.kube.rollout import GROUP, DriverRollout, read_rollout
 
 Key = tuple[str, str]
@@ -94,7 +94,7 @@ class Snapshot:
             case "Node":
                 return bare._with_node(read_node(obj))
             case "ResourceSlice":
-                return bare._with_slice(read_slice(obj))
+                return bare._with_slice(stored_slice(obj))
             case "ResourceClaim":
                 return bare._with_claim(read_claim(obj))
             case "ResourceClaimTemplate":

@@ -94,7 +94,7 @@ class SliceFact:
     @fact(FINDINGS)
     def mapping_problems(self) -> list[Finding]:
         """What is wrong with node-allocatable mappings: the API server's rules and the guard's own."""
-        return mapping_problems(self._raw, self._facts.snapshot.release)
+        return mapping_problems(self._raw, self._facts.snapshot.release, self.model)
 
     @fact(FINDINGS)
     def set_problems(self) -> list[Finding]:
