@@ -8,6 +8,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Literal
 
+from msgspec import structs
+
 from webhook.facts.account import Account, bookable
 from webhook.facts.fit import node_rows
 from webhook.facts.footprint import footprint
@@ -82,7 +84,7 @@ def released(snapshot: Snapshot, claim: Claim) -> Snapshot:
     held = snapshot.claims.get((claim.namespace, claim.name))
     if held is None or held.allocation is None:
         return snapshot
-    return snapshot.with_claim(replace(held, allocation=None, reserved_for=()))
+    return snapshot.with_claim(structs.replace(held, allocation=None, reserved_for=()))
 
 
 def _releases(
@@ -125,7 +127,7 @@ def _shrinks(
             for name, raw in request.capacity.items():
                 asked = try_parse(raw)
                 # Asking for nothing chooses every device that has anything left.
-                least = replace(request, capacity={**request.capacity, name: "0"})
+                least = structs.replace(request, capacity={**request.capacity, name: "0"})
                 offers = node_offers(least, snapshot, account.node, holdings, now).offers
                 rooms = {
                     _room(offer.device, name, free, holdings.used(offer.identity) or {}): offer.device
@@ -165,12 +167,12 @@ def _on_grid(limit: Number, entry: object) -> Number:
 
 
 def _asking(claim: Claim, request: DeviceRequest, name: str, amount: Number) -> Claim:
-    smaller = replace(request, capacity={**request.capacity, name: canonical(amount)})
+    smaller = structs.replace(request, capacity={**request.capacity, name: canonical(amount)})
     groups = tuple(
-        replace(group, alternatives=tuple(smaller if a is request else a for a in group.alternatives))
+        structs.replace(group, alternatives=tuple(smaller if a is request else a for a in group.alternatives))
         for group in claim.groups
     )
-    return replace(claim, groups=groups)
+    return structs.replace(claim, groups=groups)
 
 
 def _growths(

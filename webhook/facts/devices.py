@@ -6,7 +6,7 @@ import difflib
 from dataclasses import replace
 
 from webhook.facts.device_use import use_problems
-from webhook.facts.footprint import footprint
+from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.matching import device_applies
 from webhook.facts.placement import claim_node
 from webhook.facts.pool_survey import Survey, survey, view
@@ -23,10 +23,10 @@ RESULTS = "status.allocation.devices.results"
 Offer = tuple[Slice, Device]
 
 
-def device_problems(claim: Claim, snapshot: Snapshot) -> list[Finding]:
+def device_problems(claim: Claim, snapshot: Snapshot, cost: Footprint | None = None) -> list[Finding]:
     """Everything that is wrong with the devices of a claim's allocation: unknown, taken, overcommitted, amounts that
     cannot be booked, results nobody asked for. The problems of its footprint are among them. Warnings alone where the
-    device's driver never costs a node anything.
+    device's driver never costs a node anything. ``cost`` is the footprint of ``claim``, where it is known already.
     """
     if claim.allocation is None:
         return []
@@ -47,7 +47,8 @@ def device_problems(claim: Claim, snapshot: Snapshot) -> list[Finding]:
     found += use_problems(claim, offers, snapshot, node)
     # A device of another node is there, though the node that is charged has none of that name.
     seen = {("device-unknown" if f.rule == "device-of-other-node" else f.rule, f.path) for f in found}
-    found += [f for f in footprint(claim, snapshot, node).problems if (f.rule, f.path) not in seen]
+    cost = footprint(claim, snapshot, node) if cost is None else cost
+    found += [f for f in cost.problems if (f.rule, f.path) not in seen]
     spared = {f"{RESULTS}[{result.index}]" for result in claim.allocation.results if costless(snapshot, result, claim)}
     return [replace(f, severity="warning") if f"{f.path.partition(']')[0]}]" in spared else f for f in found]
 

@@ -45,13 +45,15 @@ class FitRow:
         """What is left after them, rounded as node fit rounds; negative when they do not fit."""
         if self.has is None:
             return None
-        used = self.pods + self.claims + self.overhead + self.reserved + self.claim + self.pod
+        parts = (self.pods, self.claims, self.overhead, self.reserved, self.claim, self.pod)
+        used = sum(part for part in parts if part)  # adding nothing to a fraction is no less work than adding something
         return self.has - rounded(self.resource, used)
 
     @property
     def fits(self) -> bool:
         """Whether they fit (an exact fit does); true where nothing is known or nothing is asked."""
-        return self.free is None or self.free >= 0 or not (self.claim or self.pod)
+        free = self.free
+        return free is None or free >= 0 or not (self.claim or self.pod)
 
     def equation(self) -> str:
         """The sum as people read it."""
@@ -83,15 +85,22 @@ class Fit:
         return not any(finding.severity == "error" for finding in self.findings)
 
 
-def fit_problems(claim: Claim | None, pod: Pod | None, account: Account | None, snapshot: Snapshot) -> Fit:
+def fit_problems(
+    claim: Claim | None,
+    pod: Pod | None,
+    account: Account | None,
+    snapshot: Snapshot,
+    cost: Footprint | None = None,
+) -> Fit:
     """Whether ``claim`` (as allocated in the object under review) and ``pod`` fit the node of ``account``.
 
     Charged are all others, this claim, and the whole request of the pod with everything its claims on this node cost;
     the account may hold the claim and the pod already or not. Without a claim it is the fit of the pod alone (binding,
     resize). A pod's claims that are allocated are judged, not those that still wait. ``account`` None: the node is
-    not known.
+    not known. ``cost`` is the footprint of ``claim``, where it is known already.
     """
-    cost = Footprint("") if claim is None else footprint(claim, snapshot)
+    if cost is None:
+        cost = Footprint("") if claim is None else footprint(claim, snapshot)
     if claim is not None and not cost.costs:
         return Fit((), ())
     findings = [problem for problem in cost.problems if problem.rule in ("product-overflow", "device-ambiguous")]
@@ -104,7 +113,7 @@ def fit_problems(claim: Claim | None, pod: Pod | None, account: Account | None, 
     others = account.without(charged_as(claim, snapshot) if claim is not None else "", pod_id(pod) if pod else "")
     request = None
     if pod is not None:
-        request = _whole_request(claim, pod, account, snapshot)
+        request = _whole_request(claim, cost, pod, account, snapshot)
         findings += budget_problems(request)
     own = _own(request)
     rows = [*node_rows(others, cost.amounts, own), *_zone_rows(others, cost.zones())]
@@ -121,13 +130,15 @@ def charged_as(claim: Claim, snapshot: Snapshot) -> str:
     return claim.id if known is None else known.id
 
 
-def _whole_request(claim: Claim | None, pod: Pod, account: Account, snapshot: Snapshot) -> PodRequest:
+def _whole_request(claim: Claim | None, cost: Footprint, pod: Pod, account: Account, snapshot: Snapshot) -> PodRequest:
     claims = pod_claims(pod, snapshot)
     if claim is not None:
         claims = [(local, claim if other.key == claim.key else other) for local, other in claims]
         if not any(other.key == claim.key for _, other in claims):
             claims += [(local, claim) for local, name in pod.claim_names.items() if name == claim.name]
-    shares = will_count(pod, claims, snapshot, account.node)
+    shares = will_count(
+        pod, claims, snapshot, account.node, lambda each: cost if each is claim else footprint(each, snapshot)
+    )
     return pod_request(pod, shares.claims, shares.overhead)
 
 

@@ -42,7 +42,7 @@ def namesakes(snapshot: Snapshot, result: Result, node: str) -> Iterator[tuple[S
     compare drivers, may take one of them for the device of ``result``.
     """
     for item in snapshot.node_slices.get(node, ()):
-        if item.pool == result.pool and item.driver != result.driver:
+        if item.pool == result.pool and item.driver != result.driver and result.device in survey((item,)).devices:
             for device in item.devices:
                 if device.name == result.device:
                     yield item, device

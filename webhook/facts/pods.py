@@ -202,14 +202,20 @@ def counted(pod: Pod, snapshot: Snapshot, cost_of: Callable[[Claim], Footprint] 
     return Counted(claims, overhead, unknown, tuple(uncounted))
 
 
-def will_count(pod: Pod, claims: Iterable[tuple[str, Claim]], snapshot: Snapshot, node: str) -> Counted:
+def will_count(
+    pod: Pod,
+    claims: Iterable[tuple[str, Claim]],
+    snapshot: Snapshot,
+    node: str,
+    cost_of: Callable[[Claim], Footprint] | None = None,
+) -> Counted:
     """What the scheduler will count for a pod that is being placed on ``node`` with these claims, each given with its
-    pod-local name; claims that are not allocated there count nothing yet.
+    pod-local name; claims that are not allocated there count nothing yet. ``cost_of`` as for :func:`counted`.
     """
     amounts: dict[str, Number] = {}
     overhead: dict[str, Number] = {}
     for local, claim in claims:
-        cost = footprint(claim, snapshot)
+        cost = footprint(claim, snapshot) if cost_of is None else cost_of(claim)
         if cost.node == node:
             add(amounts, cost.amounts)
             add(overhead, cost.overhead(len(pod.users(local))))

@@ -5,6 +5,7 @@ The rules are the allocator's (k8s.io/dynamic-resource-allocation), made indepen
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,11 +58,10 @@ class Same(Generic[T]):
         return hash(tuple(map(id, self.items)))
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Same)
-            and len(self.items) == len(other.items)
-            and all(mine is theirs for mine, theirs in zip(self.items, other.items, strict=True))
-        )
+        if not isinstance(other, Same):
+            return False
+        mine, theirs = self.items, other.items
+        return mine is theirs or (len(mine) == len(theirs) and all(map(operator.is_, mine, theirs)))
 
 
 def survey(slices: tuple[Slice, ...]) -> Survey:
@@ -144,6 +144,8 @@ class View:
 def view(snapshot: Snapshot, driver: str, pool: str, node: str | None) -> View:
     """The pool as seen from ``node`` (None: all of it)."""
     everything = snapshot.pools.get((driver, pool), ())
+    if len(everything) == 1 and (node is None or slice_applies(everything[0], node, snapshot) is not False):
+        return View(everything, (), ())
     near: list[Slice] = []
     far: list[Slice] = []
     for item in everything:

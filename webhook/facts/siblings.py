@@ -26,17 +26,19 @@ from webhook.kube.snapshot import Snapshot
 _NEEDS = "all claims of the pod to be possible there: a 1.36 scheduler would bind it without counting this one"
 
 
-def sibling_problems(claim: Claim, snapshot: Snapshot, account: Account | None, now: datetime) -> list[Finding]:
+def sibling_problems(
+    claim: Claim, snapshot: Snapshot, account: Account | None, now: datetime, cost: Footprint | None = None
+) -> list[Finding]:
     """``sibling-not-possible`` for each other mapped claim of the pods that reserve ``claim``, a mapped one: not
     allocated, if nothing on the node of its allocation could serve it (stage, hold, pool phase, or what is left once
     ``claim`` is charged); allocated before, if not reserved for the pod, since that reservation would be refused.
 
-    ``account`` is that node's (None: not known, nothing can be said). Empty on 1.37, which counts claims that were
-    allocated before.
+    ``account`` is that node's (None: not known, nothing can be said), ``cost`` the footprint of ``claim``, where it is
+    known already. Empty on 1.37, which counts claims that were allocated before.
     """
     if claim.allocation is None or account is None or snapshot.release.minor != 36:
         return []
-    cost = footprint(claim, snapshot)
+    cost = footprint(claim, snapshot) if cost is None else cost
     if not cost.mapped:
         return []
     found: list[Finding] = []

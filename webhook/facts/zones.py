@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from webhook.facts.account import ZoneAmounts
 from webhook.kube.quantity import Number, try_parse
@@ -13,24 +14,20 @@ from webhook.kube.rollout import STANDARD_NUMA, DriverRollout
 from webhook.kube.snapshot import Snapshot
 
 
-def _lookup_order(driver: str, rollout: DriverRollout | None) -> Iterable[str]:
-    if rollout is not None:
-        yield from rollout.numa_attributes
-    yield STANDARD_NUMA
-    yield f"{driver}/numaNode"
-    yield "dra.memory/numaNode"
-    yield "dra.cpu/numaNodeID"
-    yield "dra.net/numaNode"
-    yield f"{driver}/numa"
-    yield f"{driver}/node"
-
-
-def _attribute(device: Device, driver: str, name: str) -> object:
-    found = device.attributes.get(name)
-    if found is None and name.startswith(driver + "/"):
-        # An attribute without a domain is of the driver's domain.
-        found = device.attributes.get(name[len(driver) + 1 :])
-    return found
+@lru_cache(maxsize=1024)
+def _lookup_order(driver: str, own: tuple[str, ...]) -> tuple[str, ...]:
+    """The names by which the zone may stand in a device; without a domain a name is of the driver's domain."""
+    names = (
+        *own,
+        STANDARD_NUMA,
+        f"{driver}/numaNode",
+        "dra.memory/numaNode",
+        "dra.cpu/numaNodeID",
+        "dra.net/numaNode",
+        f"{driver}/numa",
+        f"{driver}/node",
+    )
+    return tuple(each for name in names for each in dict.fromkeys((name, name.removeprefix(f"{driver}/"))))
 
 
 def device_zones(device: Device, driver: str, rollout: DriverRollout | None) -> tuple[int, ...]:
@@ -39,8 +36,9 @@ def device_zones(device: Device, driver: str, rollout: DriverRollout | None) -> 
     The first attribute present decides: those of the driver's rollout, then the standard one (KEP-6072), then the
     names drivers use. Negative numbers mean unknown; there is no upper bound.
     """
-    for name in _lookup_order(driver, rollout):
-        value = _attribute(device, driver, name)
+    attributes = device.attributes
+    for name in _lookup_order(driver, rollout.numa_attributes if rollout is not None else ()):
+        value = attributes.get(name)
         if value is not None:
             fields = mapping(value)
             numbers = [fields.get("int"), *sequence(fields.get("ints"))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
 
 from webhook.kube.quantity import Number, try_parse
 from webhook.kube.raw import Json, flag, integer, mapping, objects, sequence, text
@@ -15,8 +15,7 @@ ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(Struct, frozen=True, gc=False):
     """One way of serving a request: the ``exactly`` of a request, or one alternative of ``firstAvailable``.
 
     ``name`` is what an allocation result calls it (``main`` or ``main/sub``), ``path`` its field path below the
@@ -34,8 +33,7 @@ class DeviceRequest:
     tolerations: tuple[Json, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGroup:
+class RequestGroup(Struct, frozen=True, gc=False):
     """One entry of ``spec.devices.requests``: its alternatives in order of preference (one for ``exactly``)."""
 
     name: str
@@ -44,8 +42,7 @@ class RequestGroup:
     prioritized: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(Struct, frozen=True, gc=False):
     """One entry of ``spec.devices.constraints``; no ``requests`` means all of them."""
 
     path: str
@@ -54,8 +51,7 @@ class Constraint:
     distinct_attribute: str
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True, gc=False):
     """One allocated device. ``consumed`` is None where the result has no ``consumedCapacity`` at all;
     ``unreadable`` names the capacities whose amount is no quantity.
     """
@@ -76,8 +72,7 @@ class Result:
         return (self.driver, self.pool, self.device)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(Struct, frozen=True, gc=False):
     """``status.allocation``. ``node`` is the one node it names by ``metadata.name``, else empty.
 
     ``identity`` tells two allocations of one claim apart: the timestamp, or a digest of the results without one.
@@ -90,8 +85,7 @@ class Allocation:
     identity: str
 
 
-@dataclass(frozen=True, slots=True)
-class Consumer:
+class Consumer(Struct, frozen=True, gc=False):
     """One entry of ``status.reservedFor``."""
 
     api_group: str
@@ -105,8 +99,7 @@ class Consumer:
         return self.api_group == "" and self.resource == "pods"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, gc=False):
     """A ResourceClaim. ``deleted`` is its deletion time stamp, empty while it is not being deleted."""
 
     namespace: str
@@ -148,10 +141,10 @@ def _alternative(fields: Json, name: str, path: str) -> DeviceRequest:
         count=integer(fields.get("count"), 1) or 1,
         admin=flag(fields.get("adminAccess")),
         selectors=tuple(
-            text(mapping(selector.get("cel")).get("expression")) for _, selector in objects(fields.get("selectors"))
+            [text(mapping(selector.get("cel")).get("expression")) for _, selector in objects(fields.get("selectors"))]
         ),
         capacity=mapping(mapping(fields.get("capacity")).get("requests")),
-        tolerations=tuple(item for _, item in objects(fields.get("tolerations"))),
+        tolerations=tuple([item for _, item in objects(fields.get("tolerations"))]),
     )
 
 

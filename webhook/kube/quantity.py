@@ -105,6 +105,8 @@ def canonical(value: Number, binary: bool = False) -> str:
         return "0"
     if binary and value.denominator == 1 and not -1024 < value < 1024:
         return _print_binary(int(value))
+    if isinstance(value, int):
+        return _print_decimal(value, 0, scientific_from=21)
     nano = _ceil_away(value * 10**9)
     return _print_decimal(nano, _NANO_EXPONENT, scientific_from=21)
 

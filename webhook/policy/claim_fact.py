@@ -54,7 +54,8 @@ class RowFact:
     @fact(STRING)
     def free(self) -> str:
         """What is left after the write; negative when it does not fit, empty where it is not known."""
-        return "" if self._row.free is None else of_resource(self._row.resource, self._row.free)
+        free = self._row.free
+        return "" if free is None else of_resource(self._row.resource, free)
 
 
 ROW = struct("FitRow", RowFact)
@@ -160,7 +161,7 @@ class ClaimFact:
     @fact(FINDINGS)
     def device_problems(self) -> list[Finding]:
         """Devices that are unknown, taken or overcommitted, and consumed capacity that is missing or off."""
-        return device_problems(self.model, self._facts.snapshot)
+        return device_problems(self.model, self._facts.snapshot, self._footprint)
 
     @fact(FINDINGS)
     def constraint_problems(self) -> list[Finding]:
@@ -175,7 +176,8 @@ class ClaimFact:
     @fact(FINDINGS)
     def sibling_problems(self) -> list[Finding]:
         """On 1.36: other mapped claims of the same pod that could not be allocated after this one."""
-        return sibling_problems(self.model, self._facts.snapshot, self._facts.account, self._facts.now)
+        facts = self._facts
+        return sibling_problems(self.model, facts.snapshot, facts.account, facts.now, self._footprint)
 
     @fact(FINDINGS)
     def fit_problems(self) -> list[Finding]:
@@ -209,7 +211,7 @@ class ClaimFact:
         pods = consumers(self.model, self._facts.snapshot)
         # The pod that this write adds is the one that needs room; the others are charged already.
         pod = next((pod for pod in pods if pod.uid not in before), pods[0] if pods else None)
-        return fit_problems(self.model, pod, self._facts.account, self._facts.snapshot)
+        return fit_problems(self.model, pod, self._facts.account, self._facts.snapshot, self._footprint)
 
     def _below_spec(self, found: list[Finding]) -> list[Finding]:
         """Paths of a template's claim stand below ``spec.spec``."""
