@@ -157,6 +157,29 @@ def test_nobody_switches_the_guard_off_by_what_stands_in_opaque_parameters(param
     orjson.dumps(request.object)
 
 
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("spec.devices.requests", 64),
+        ("spec.spec.devices.constraints", 64),
+        ("status.allocation.devices.results", 64),
+        ("status.reservedFor", 512),
+    ],
+)
+@pytest.mark.parametrize("member", ["object", "oldObject"])
+def test_a_claim_that_no_api_server_stores_is_not_judged(path: str, most: int, member: str) -> None:
+    def claim(count: int) -> dict[str, Any]:
+        value: Any = [{"name": f"r{i}"} for i in range(count)]
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        return {"metadata": {"name": "enc"}, **value}
+
+    read_review(edited(f"request.{member}", claim(most)))
+    with pytest.raises(BadReview) as refused:
+        read_review(edited(f"request.{member}", claim(most + 1)))
+    assert str(refused.value) == f"request.{member}.{path}: has {most + 1} entries, needs at most {most}"
+
+
 def test_delete_needs_the_old_object_only() -> None:
     review = edited("request.operation", "DELETE")
     review["request"]["object"] = None

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import orjson
 
 from webhook.kube.admission import Request, read_request
-from webhook.kube.raw import Json, mapping
+from webhook.kube.raw import Json, mapping, sequence
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -16,6 +16,10 @@ OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 # What orjson can write again; real objects nest about 20 deep.
 MAX_DEPTH = 254
+# Twice the entries that the API server lets a claim have (resource.k8s.io validation). What it costs to judge a claim
+# grows with their product, and whoever reaches the port may send more.
+_CLAIM_LISTS = (("requests", 64), ("constraints", 64), ("results", 64), ("reservedFor", 512))
+_CLAIMS = frozenset(("ResourceClaim", "ResourceClaimTemplate", "resourceclaims", "resourceclaimtemplates"))
 _INT_RANGE = range(-(1 << 63), 1 << 64)
 
 
@@ -86,6 +90,9 @@ def _check(raw: Json) -> None:
     for name, operations in (("object", ("CREATE", "UPDATE")), ("oldObject", ("UPDATE", "DELETE"))):
         if operation in operations and raw.get(name) is None:
             _refuse(f"request.{name}", None, f"the object of {operation}")
+    if {raw["kind"]["kind"], raw["resource"]["resource"]} & _CLAIMS:
+        for name in ("object", "oldObject"):
+            _check_claim(mapping(raw.get(name)), f"request.{name}")
     user = mapping(raw.get("userInfo"))
     for name, needed, needs in (
         ("username", str, "a string"),
@@ -94,6 +101,22 @@ def _check(raw: Json) -> None:
     ):
         if user.get(name) is not None and not isinstance(user[name], needed):
             _refuse(f"request.userInfo.{name}", user[name], needs)
+
+
+def _check_claim(obj: Json, path: str) -> None:
+    """Refuse a claim, or the one in a template, that no API server stores."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    inner, allocation = mapping(spec.get("spec")), mapping(status.get("allocation"))
+    for at, fields in (
+        ("spec.devices", mapping(spec.get("devices"))),
+        ("spec.spec.devices", mapping(inner.get("devices"))),
+        ("status.allocation.devices", mapping(allocation.get("devices"))),
+        ("status", status),
+    ):
+        for name, most in _CLAIM_LISTS:
+            count = len(sequence(fields.get(name)))
+            if count > most:
+                raise BadReview(f"{path}.{at}.{name}: has {count} entries, needs at most {most}")
 
 
 def _refuse(path: str, has: object, needs: str) -> NoReturn:
