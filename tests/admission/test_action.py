@@ -78,6 +78,15 @@ def test_warnings_are_short_errors_first_and_none_twice() -> None:
     assert given.warnings[0].endswith("...")
 
 
+def test_a_long_path_leaves_a_warning_room_for_what_is_wrong() -> None:
+    path = f"status.allocation.devices.results[0].consumedCapacity[{'x' * 60}]"
+    given = answer(Judged("a", "Warn", Finding("rule", path, "47 of cpus", "at most 31")))
+    assert given.warnings == ("a/rule: has 47 of cpus, needs at most 31",)
+    assert answer(Judged("a", "Warn", finding())).warnings == (
+        "a/key-unknown: spec.devices[0]: has foo, needs cpu; name a resource",
+    )
+
+
 def test_many_warnings_stay_within_what_the_api_server_passes_on() -> None:
     given = answer(*(Judged("a", "Warn", finding(f"rule-{number}", "warning")) for number in range(500)))
     assert sum(map(len, given.warnings)) <= WARNINGS_SIZE

@@ -27,6 +27,7 @@ def test_a_gate_that_is_off_drops_the_costs():
     (problem,) = judge(slice_of(gpu("x"), grp()), minor=36, gates={GATE: False})
     assert (problem.rule, problem.severity) == ("gate-off-fields-dropped", "warning")
     assert problem.path == "spec.devices[1].nodeAllocatableResourceMappings"
+    assert problem.has == "costs in 1 device, dropped while DRANodeAllocatableResources is off"
     assert judge(slice_of(grp()), minor=36, gates={GATE: True}) == []
 
 

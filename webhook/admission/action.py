@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from webhook.admission.decide import Judged, Verdict
 from webhook.kube.finding import SEVERITY_ORDER, one_line
@@ -61,7 +61,7 @@ def apply(verdict: Verdict) -> Answer:
         allowed=not denials,
         message=_message(denials) if denials else "",
         causes=_causes(denials),
-        warnings=_warnings([judged.text for judged in warned]),
+        warnings=_warnings(map(_warning, warned)),
         annotations=_annotations(verdict),
     )
 
@@ -91,8 +91,16 @@ def _causes(denials: list[Judged]) -> tuple[Cause, ...]:
     return tuple(Cause(c.reason, c.message, one_line(_cut(c.field, MESSAGE_SIZE))) for c in causes)
 
 
+def _warning(judged: Judged) -> str:
+    """What is wrong, in the little room of a warning: a long path would leave none for it."""
+    text = judged.text
+    if len(text) > WARNING_SIZE:
+        text = replace(judged.finding, path="").text(judged.policy)
+    return _cut(text, WARNING_SIZE)
+
+
 def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
-    lines = list(dict.fromkeys(_cut(text, WARNING_SIZE) for text in texts))
+    lines = list(dict.fromkeys(texts))
     if sum(map(len, lines)) <= WARNINGS_SIZE:
         return tuple(lines)
     kept: list[str] = []

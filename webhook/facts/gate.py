@@ -41,8 +41,9 @@ def _dropped(obj: Json, field: str, version: str) -> list[Finding]:
     carriers = _carriers(obj, field)
     if not carriers:
         return []
-    has = f"{field} in {len(carriers)} device{'s' if len(carriers) > 1 else ''} and the gate {NODE_ALLOCATABLE} off"
-    needs = "the gate on in the API server: it drops the field without a word and the devices book nothing"
+    # A warning has room for 120 characters; what happens has to stand in them.
+    has = f"costs in {len(carriers)} device{'s' if len(carriers) > 1 else ''}, dropped while {NODE_ALLOCATABLE} is off"
+    needs = "the gate on in the API server: without it the devices book nothing, and nobody is told"
     fix = "turn the gate on in API server, scheduler and kubelet, then write the slice again"
     path = _place(version, carriers[0], field)
     return [Finding("gate-off-fields-dropped", path, has, needs, fix, "warning")]

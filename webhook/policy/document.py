@@ -47,7 +47,7 @@ _HINTS = {
     "paramRef": "write the values themselves under params",
     "policyName": "a policy needs no binding here",
 }
-_LATER = {"mutations": "patches", "canary": "judging a share of the writes"}
+_LATER = {"mutations": "patching", "canary": "judging a share of the writes"}
 _CEL_WORDS = frozenset(
     {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
     | {"namespace", "null", "package", "return", "true", "var", "void", "while"}
