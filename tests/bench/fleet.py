@@ -290,12 +290,18 @@ def review(operation: str, obj: Json, old: Json | None = None, sub_resource: str
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
 
-def pod_review() -> Json:
-    return review("CREATE", pod(0, "claim-0"))
+def pod_review(number: int = 0) -> Json:
+    return review("CREATE", pod(number, f"claim-{number}"))
 
 
-def slice_review() -> Json:
-    return review("CREATE", big_slice(), user=f"system:serviceaccount:bench:big.{DOMAIN}")
+def slice_review(number: int = 0) -> Json:
+    """A slice of its own for each ``number``: other names of slice and devices, another generation."""
+    item = big_slice()
+    item["metadata"]["name"] += f"-{number:03d}"
+    item["spec"]["pool"]["generation"] = number + 1
+    for device in item["spec"]["devices"]:
+        device["name"] = f"{device['name']}-{number:03d}"
+    return review("CREATE", item, user=f"system:serviceaccount:bench:big.{DOMAIN}")
 
 
 def allocation_review(number: int, on: int) -> Json:

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from webhook.kube.claims import Claim, DeviceRequest
-from webhook.kube.raw import mapping, objects, text
+from webhook.kube.raw import mapping, members, text
 from webhook.kube.snapshot import Snapshot
 
 _DRIVER = re.compile(r"device\.driver\s*==\s*(?:\"([^\"\\]*)\"|'([^'\\]*)')")
@@ -24,9 +24,14 @@ def _named(expression: str) -> frozenset[str] | None:
 def drivers_of(request: DeviceRequest, snapshot: Snapshot) -> tuple[str, ...]:
     """The drivers that the selectors of ``request`` and of its class allow, sorted; empty when they do not say."""
     spec = mapping(mapping(snapshot.classes.get(request.class_name)).get("spec"))
-    expressions = [text(mapping(row.get("cel")).get("expression")) for _, row in objects(spec.get("selectors"))]
+    expressions = [text(mapping(row.get("cel")).get("expression")) for row in members(spec.get("selectors"))]
+    return _allowed((*expressions, *request.selectors))
+
+
+@lru_cache(maxsize=4096)
+def _allowed(expressions: tuple[str, ...]) -> tuple[str, ...]:
     allowed: frozenset[str] | None = None
-    for expression in (*expressions, *request.selectors):
+    for expression in expressions:
         named = _named(expression)
         if named is not None:
             allowed = named if allowed is None else allowed & named
@@ -35,4 +40,8 @@ def drivers_of(request: DeviceRequest, snapshot: Snapshot) -> tuple[str, ...]:
 
 def claim_drivers(claim: Claim, snapshot: Snapshot) -> tuple[str, ...]:
     """All drivers that requests of ``claim`` name, sorted."""
-    return tuple(sorted({d for group in claim.groups for alt in group.alternatives for d in drivers_of(alt, snapshot)}))
+    found: set[str] = set()
+    for group in claim.groups:
+        for alternative in group.alternatives:
+            found.update(drivers_of(alternative, snapshot))
+    return tuple(sorted(found))

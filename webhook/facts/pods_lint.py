@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from webhook.facts.account import add
 from webhook.facts.drivers import claim_drivers
@@ -24,8 +26,7 @@ _CLAIMS = "spec.resourceClaims"
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """A claim as a pod uses it. ``claim`` is the claim itself, or what its template would give; ``costly`` tells
     whether it costs the node something (allocated), or may (its drivers map devices); ``cost`` what it costs, where
     known.
@@ -73,7 +74,7 @@ def pod_problems(obj: Json, pod: Pod, snapshot: Snapshot) -> list[Finding]:
     """
     if pod.terminal:
         return _ended(obj, pod, snapshot)
-    found = [*_sources(obj, pod, snapshot), *_names(obj)]
+    found = [*_sources(obj, pod, snapshot), *_names(obj, pod)]
     if pod.node and not pod.entries:
         found += uncounted_problems(pod, snapshot)
     used = uses(obj, pod, snapshot)
@@ -124,10 +125,13 @@ def _sources(obj: Json, pod: Pod, snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding("template-missing", where, has, "a template of the pod's namespace", fix, "warning")
 
 
-def _names(obj: Json) -> Iterator[Finding]:
+def _names(obj: Json, pod: Pod) -> Iterator[Finding]:
     """Containers that name a claim which the pod does not have."""
+    known = {claim.name for claim in pod.claims}
+    named = {name for each in (*pod.init_containers, *pod.containers) for name, _ in each.claims}
+    if named <= {*known, ""}:
+        return
     spec = mapping(obj.get("spec"))
-    known = {text(row.get("name")) for _, row in objects(spec.get("resourceClaims"))}
     for member in ("initContainers", "containers"):
         for index, container in objects(spec.get(member)):
             for position, row in objects(mapping(container.get("resources")).get("claims")):

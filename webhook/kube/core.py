@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from webhook.kube.quantity import Number, try_parse
-from webhook.kube.raw import Json, mapping, objects, sequence, text
+from webhook.kube.raw import Json, mapping, members, objects, sequence, text
 from webhook.kube.resource import Entry, read_entries
 
 
@@ -87,9 +87,11 @@ class Pod(Struct, frozen=True, gc=False):
     def users(self, local_name: str) -> tuple[str, ...]:
         """Names of the init and regular containers that use the claim ``local_name``, in spec order, once each."""
         return tuple(
-            container.name
-            for container in (*self.init_containers, *self.containers)
-            if any(name == local_name for name, _ in container.claims)
+            [
+                container.name
+                for container in (*self.init_containers, *self.containers)
+                if any(name == local_name for name, _ in container.claims)
+            ]
         )
 
 
@@ -128,12 +130,12 @@ def _container(raw: Json, init: bool) -> Container:
     # A stored object has requests defaulted from limits; a file may not.
     for name, amount in limits.items():
         requests.setdefault(name, amount)
-    uses = objects(resources.get("claims"))
+    uses = members(resources.get("claims"))
     return Container(
         text(raw.get("name")),
         requests,
         limits,
-        tuple([(text(use.get("name")), text(use.get("request"))) for _, use in uses]) if uses else (),
+        tuple([(text(use.get("name")), text(use.get("request"))) for use in uses]) if uses else (),
         init and raw.get("restartPolicy") == "Always",
     )
 
@@ -144,12 +146,14 @@ def read_pod(obj: object) -> Pod:
     spec = mapping(mapping(obj).get("spec"))
     status = mapping(mapping(obj).get("status"))
     claims = tuple(
-        PodClaim(text(c.get("name")), text(c.get("resourceClaimName")), text(c.get("resourceClaimTemplateName")))
-        for _, c in objects(spec.get("resourceClaims"))
+        [
+            PodClaim(text(c.get("name")), text(c.get("resourceClaimName")), text(c.get("resourceClaimTemplateName")))
+            for c in members(spec.get("resourceClaims"))
+        ]
     )
     # Only claims made from templates have a status entry; a claim named directly joins by the spec.
     names = {c.name: c.claim_name for c in claims if c.claim_name}
-    for _, row in objects(status.get("resourceClaimStatuses")):
+    for row in members(status.get("resourceClaimStatuses")):
         names.setdefault(text(row.get("name")), text(row.get("resourceClaimName")))
     pod_level = mapping(spec.get("resources"))
     limits = amounts(pod_level.get("limits")) if isinstance(pod_level.get("limits"), dict) else None
@@ -158,34 +162,34 @@ def read_pod(obj: object) -> Pod:
         requests = {**limits, **(requests or {})}
     resize: dict[str, Mapping[str, Number]] = {}
     for member in ("containerStatuses", "initContainerStatuses"):
-        for _, row in objects(status.get(member)):
+        for row in members(status.get(member)):
             held = amounts(row.get("allocatedResources"))
             for name, amount in amounts(mapping(row.get("resources")).get("requests")).items():
                 held[name] = max(amount, held.get(name, amount))
             if held:
                 resize[text(row.get("name"))] = held
-    conditions = {text(c.get("type")): c for _, c in objects(status.get("conditions"))}
+    conditions = {text(c.get("type")): c for c in members(status.get("conditions"))}
     return Pod(
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         labels=_strings(metadata.get("labels")),
         annotations=mapping(metadata.get("annotations")),
-        owners=tuple(owner for _, owner in objects(metadata.get("ownerReferences"))),
+        owners=tuple(members(metadata.get("ownerReferences"))),
         node=text(spec.get("nodeName")),
         nominated=text(status.get("nominatedNodeName")),
         phase=text(status.get("phase")),
         deleting=metadata.get("deletionTimestamp") is not None,
         scheduler=text(spec.get("schedulerName")),
-        containers=tuple(_container(c, False) for _, c in objects(spec.get("containers"))),
-        init_containers=tuple(_container(c, True) for _, c in objects(spec.get("initContainers"))),
+        containers=tuple([_container(c, False) for c in members(spec.get("containers"))]),
+        init_containers=tuple([_container(c, True) for c in members(spec.get("initContainers"))]),
         overhead=amounts(spec.get("overhead")),
         pod_requests=requests,
         pod_limits=limits,
         claims=claims,
         claim_names={local: name for local, name in names.items() if name},
         entries=read_entries(status),
-        gates=tuple(text(gate.get("name")) for _, gate in objects(spec.get("schedulingGates"))),
+        gates=tuple([text(gate.get("name")) for gate in members(spec.get("schedulingGates"))]),
         extended_claim=text(mapping(status.get("extendedResourceClaimStatus")).get("resourceClaimName")),
         started=text(status.get("startTime")),
         resize=resize,

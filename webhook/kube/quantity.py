@@ -90,7 +90,7 @@ def parse(value: object) -> Number:
 def try_parse(value: object) -> Number | None:
     """As parse, but None for whatever is no quantity (null too)."""
     try:
-        return parse(value)
+        return _parse(value) if type(value) is str else parse(value)
     except QuantityError:
         return None
 

@@ -32,6 +32,11 @@ def objects(value: object) -> Iterable[tuple[int, Json]]:
     return [(index, item) for index, item in enumerate(value) if isinstance(item, dict)]
 
 
+def members(value: object) -> list[Json]:
+    """The JSON objects in the array ``value``; other members are skipped."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) and value else _EMPTY
+
+
 def text(value: object) -> str:
     """``value`` when it is a string, else the empty string."""
     return value if isinstance(value, str) else ""
