@@ -141,6 +141,10 @@ def test_documents_of_our_own_group(check):
     code, found, _ = check({**own, "kind": "AdmissionPolicy", "spec": {"action": "Hold"}})
     assert code == 1
     assert {each["policy"] for each in found.values()} == {"policy"}
+    rule = {"name": "r", "expression": "object.spec +"}
+    code, found, _ = check({**own, "kind": "AdmissionPolicy", "spec": {"validations": [rule], "mutations": []}})
+    assert found["policy-invalid"]["path"].startswith("spec")
+    assert not found["policy-invalid"]["message"].startswith("spec")
     code, found, _ = check({**own, "kind": "Rollout"})
     assert (code, found["kind-unknown"]["path"]) == (1, "kind")
 

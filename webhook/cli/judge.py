@@ -113,7 +113,7 @@ def _policy(document: Document) -> Judgement:
         compile_files({document.file: f"{before}{positions.text}".encode()})
     except PolicyErrors as errors:
         found = (
-            Found(POLICIES, Finding("policy-invalid", "", each.message, "", each.fix), each.line, each.column)
+            Found(POLICIES, Finding("policy-invalid", each.path, each.message, "", each.fix), each.line, each.column)
             for each in errors.problems
         )
         return Judgement(document, tuple(found))

@@ -43,7 +43,7 @@ class Lint:
                 {"name": each.name, "file": each.policy.file, "endpoint": each.policy.endpoint} for each in compiled
             ],
             "problems": [
-                {"file": p.file, "line": p.line, "column": p.column, "message": p.message, "fix": p.fix}
+                {"file": p.file, "line": p.line, "column": p.column, "path": p.path, "message": p.message, "fix": p.fix}
                 for p in self.problems
             ],
         }

@@ -52,7 +52,9 @@ def compile_files(files: Mapping[str, bytes]) -> Revision:
                 continue
             if kind != KIND:
                 problems.append(
-                    Problem(file, *document.position("kind"), f"kind: has {kind!r}, needs {KIND}", "move it elsewhere")
+                    Problem(
+                        file, *document.position("kind"), f"has {kind!r}, needs {KIND}", "move it elsewhere", "kind"
+                    )
                 )
                 continue
             policy, found = read_policy(document)
@@ -107,7 +109,7 @@ class _Scope:
 
     def _problem(self, expression: Expression, message: str, fix: str = "", line: int = 1, column: int = 1) -> None:
         place = expression.place(line, column)
-        self.problems.append(Problem(expression.file, *place, f"{expression.path}: {message}", fix))
+        self.problems.append(Problem(expression.file, *place, message, fix, expression.path))
 
 
 def _may_concern(policy: Policy, resource: str) -> bool:

@@ -11,19 +11,20 @@ from webhook.kube.finding import one_line
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One problem; ``line`` and ``column`` count from 1, 0 where the place is not known."""
+    """One problem; ``line`` and ``column`` count from 1, 0 where the place is not known. ``path`` is the field's."""
 
     file: str
     line: int
     column: int
     message: str
     fix: str = ""
+    path: str = ""
 
     @property
     def text(self) -> str:
-        """``FILE:LINE:COL: what is wrong; what to do``."""
+        """``FILE:LINE:COL: path: what is wrong; what to do``."""
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        line = f"{place}: {one_line(self.message)}"
+        line = ": ".join(filter(None, (place, one_line(self.path), one_line(self.message))))
         return f"{line}; {one_line(self.fix)}" if self.fix else line
 
 

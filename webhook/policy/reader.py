@@ -27,7 +27,7 @@ class Reader:
     def problem(self, path: str, message: str, fix: str = "") -> None:
         """Note that the field at ``path`` is wrong."""
         line, column = self.document.position(path)
-        self.problems.append(Problem(self.document.file, line, column, f"{path}: {message}" if path else message, fix))
+        self.problems.append(Problem(self.document.file, line, column, message, fix, path))
 
     def fields(self, value: object, path: str, known: Collection[str], hints: Mapping[str, str] | None = None) -> Json:
         """``value`` as a map, its members that are not ``known`` reported with the nearest right name or a hint."""

@@ -65,8 +65,8 @@ def read_suites(files: Mapping[str, bytes], read: ReadFile) -> tuple[list[Suite]
                 suites.append(suite)
                 problems += found
             elif document.value.get("kind") != POLICY_KIND:
-                has = f"kind: has {document.value.get('kind')!r}, needs {KIND} or {POLICY_KIND}"
-                problems.append(Problem(file, *document.position("kind"), has))
+                has = f"has {document.value.get('kind')!r}, needs {KIND} or {POLICY_KIND}"
+                problems.append(Problem(file, *document.position("kind"), has, path="kind"))
     return suites, problems
 
 
