@@ -102,6 +102,13 @@ def test_the_release_is_the_newest_that_fits_the_objects(check):
     newer = {"cpu": {"mapping": {"deviceMultiplier": "2"}}}
     assert "field-from-1.37" not in check(slice_of("a", newer, "nodeAllocatableResources"))[1]
     assert "field-from-1.37" in check(GOOD, slice_of("b", newer, "nodeAllocatableResources"), GOOD, GOOD)[1]
+    # A sketch without a type shows which release its author had in mind, too.
+    for field, form in (
+        ("nodeAllocatableResourceMappings", "allocationMultiplier"),
+        ("nodeAllocatableResources", "mapping"),
+    ):
+        _, found, _ = check({"resourceSlice": {field: {"cpu": {"allocationMultiplier": 2}}}})
+        assert f"{field}: {{cpu: {{{form}: " in found["field-from-article"]["fix"]
     both = check(slice_of("a", newer, "nodeAllocatableResources"), options=["--kubernetes-version", "1.36"])
     assert "field-from-1.37" in both[1]
 

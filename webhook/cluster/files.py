@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from webhook import folder
 from webhook.facts.rollout_document import document_problems
 from webhook.kube.documents import Document, Unreadable, load
+from webhook.kube.field_hints import sketched_release
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import SUPPORTED, Release
 from webhook.kube.resource import carries
@@ -50,8 +51,8 @@ def choose_release(shapes: Mapping[str, int], minor: int | None, gates: Mapping[
 
 
 def shapes_of(objects: Iterable[Json]) -> Counter[str]:
-    """How many of ``objects`` carry the field of each release."""
-    return Counter(shape for obj in objects for shape in carries([obj]))
+    """How many of ``objects`` carry the field of each release, be it in the wrong place."""
+    return Counter(shape for obj in objects for shape in carries([obj]) or filter(None, [sketched_release(obj)]))
 
 
 @contextmanager

@@ -76,6 +76,17 @@ def sketch(obj: Mapping[str, Any], minor: int) -> Finding | None:
     return None
 
 
+def sketched_release(obj: Mapping[str, Any]) -> str:
+    """The release (``1.36``, ``1.37``) whose field stands in the wrong place of a slice, or of a document without a
+    kind; empty where there is none.
+    """
+    if obj.get("kind") not in (None, "", "ResourceSlice"):
+        return ""
+    path, _ = _find_mapping(dict(obj), "", 5) or ("", None)
+    name = path.rpartition(".")[2]
+    return next((f"1.{minor}" for minor, field in MAPPING_FIELD.items() if field == name), "")
+
+
 def wrong_entry(key: str, value: object, path: str, minor: int) -> Finding:
     """The finding for a member of the mapping field that is no map: `cpu: 2`, or a multiplier in a resource's place."""
     if key in _ENTRY_FIELDS:
