@@ -94,3 +94,9 @@ def test_fit_refuses_what_is_no_claim(run, example, tmp_path):
     ran = run("ledger", "fit", "--claim", node, "--cluster", example / "cluster", *AT)
     assert ran.code == 2
     assert ran.err.startswith(f"allocguard: {node}:3:1: has the kind 'Node', needs ResourceClaim")
+
+
+def test_a_cluster_folder_without_files_is_told(run, tmp_path):
+    ran = run("ledger", "show", "--cluster", tmp_path)
+    assert ran.code == 0
+    assert ran.err == f"allocguard: {tmp_path}: has no YAML or JSON file; name another folder, or files\n"

@@ -27,7 +27,7 @@ class Lint:
     def text(self) -> str:
         """One line a problem, then a summary."""
         lines = [paint(each.text, "red") for each in self.problems]
-        if self.revision is None:
+        if self.revision is None or not self.revision.policies:
             lines.append(f"{plural(len(self.files), 'file')}: {plural(len(self.problems), 'problem')}")
         else:
             count = _policies(len(self.revision.policies))

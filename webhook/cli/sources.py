@@ -31,7 +31,7 @@ def contents(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
             problem(_unopened(error, path))
             continue
         if not names:
-            problem(f"{path}: has no YAML or JSON file; name another folder, or files")
+            problem(_nothing_in(path))
         for name in names:
             try:
                 yield name, folder.read(name, name == path)
@@ -72,6 +72,10 @@ def unreadable(items: Iterable[Unreadable]) -> None:
         problem(item.text)
 
 
+def _nothing_in(path: str) -> str:
+    return f"{path}: has no YAML or JSON file; name another folder, or files"
+
+
 def _unopened(error: OSError, path: str) -> str:
     reason = (error.strerror or str(error)).lower()
     return f"{error.filename or path}: cannot be read: {reason}; check the path"
@@ -87,6 +91,7 @@ def cluster(paths: Sequence[str], minor: int | None, gates: Mapping[str, bool]) 
     """The cluster in the files that ``paths`` name. Raises Unusable for a path that is not there: a judgement against
     a part of the cluster would be another one.
     """
+    from webhook import folder
     from webhook.cluster.files import Cluster
 
     try:
@@ -96,6 +101,9 @@ def cluster(paths: Sequence[str], minor: int | None, gates: Mapping[str, bool]) 
     unreadable(found.problems)
     for each in found.notes:
         note(each)
+    for path in paths:
+        if next(iter(folder.files([path])), None) is None:
+            note(_nothing_in(path))
     # They stay until the command ends: the cycle collector need not visit them again and again.
     gc.freeze()
     return found
