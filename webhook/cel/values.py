@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from msgspec import Struct
+
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 UINT_MAX = (1 << 64) - 1
 
@@ -66,15 +68,12 @@ class Optional:
 NONE = Optional(None)
 
 
-class Lazy:
+class Lazy(Struct, eq=False):  # a struct, as every review makes many and reads few
     """A value that is computed when an expression first reads it, and at most once."""
 
-    __slots__ = ("_compute", "_error", "_value")
-
-    def __init__(self, compute: Callable[[], object]) -> None:
-        self._compute: Callable[[], object] | None = compute
-        self._value: object = None
-        self._error: Exception | None = None
+    _compute: Callable[[], object] | None
+    _value: object = None
+    _error: Exception | None = None
 
     def get(self) -> object:
         """The value; an exception of the computation is kept and raised again on every read."""

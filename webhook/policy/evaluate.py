@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from webhook import cel
 from webhook.kube.admission import Request
@@ -23,8 +25,7 @@ FAILED = "evaluation-failed"
 DEADLINE = "the time for this request is nearly spent"
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionResult:
+class ConditionResult(Struct, frozen=True):
     """A match condition: its value, or the error that it ended with."""
 
     name: str
@@ -32,8 +33,7 @@ class ConditionResult:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleResult:
+class RuleResult(Struct, frozen=True):
     """A validation: what it found, or the error that it ended with. With ``failurePolicy: Fail`` an error is a
     finding, too.
     """
@@ -43,8 +43,7 @@ class RuleResult:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyResult:
+class PolicyResult(Struct, frozen=True):
     """What one policy says. ``skipped`` is why it does not match (empty where it does), ``exception`` names the
     exception and its ticket, when one turns the findings into audit-only ones.
     """
@@ -77,8 +76,7 @@ class PolicyResult:
         return tuple(finding for rule in self.rules for finding in rule.findings)
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True):
     """What the policies that name the request's resource and operation say, in order of their names. ``facts`` holds
     what they read.
     """
@@ -246,4 +244,4 @@ def _noted(result: RuleResult, notes: tuple[str, ...]) -> RuleResult:
     if not notes or not result.findings:
         return result
     found = tuple(replace(f, fix="; ".join(filter(None, (f.fix, *notes)))) for f in result.findings)
-    return replace(result, findings=found)
+    return RuleResult(result.name, found, result.error)
