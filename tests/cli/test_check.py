@@ -152,6 +152,8 @@ def test_documents_of_our_own_group(check):
     code, found, _ = check({**own, "kind": "AdmissionPolicy", "spec": {"validations": [rule], "mutations": []}})
     assert found["policy-invalid"]["path"].startswith("spec")
     assert not found["policy-invalid"]["message"].startswith("spec")
+    code, found, _ = check({**own, "kind": "PolicyTest", "spec": 7})
+    assert (code, found["policy-invalid"]["path"]) == (1, "spec")
     code, found, _ = check({**own, "kind": "Rollout"})
     assert (code, found["kind-unknown"]["path"]) == (1, "kind")
 

@@ -30,6 +30,11 @@ def test_a_document_with_everything_is_right():
     assert document_problems(told) == []
 
 
+def test_another_version_is_told():
+    (problem,) = document_problems(rollout(stage="Off") | {"apiVersion": "allocguard.dev/v9"})
+    assert (problem.path, problem.needs) == ("apiVersion", "allocguard.dev/v1alpha1")
+
+
 @pytest.mark.parametrize(
     ("spec", "path", "fix"),
     [

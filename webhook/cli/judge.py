@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from webhook.admission.decide import decide
 from webhook.admission.decode import KIND as REVIEW
 from webhook.admission.decode import BadReview, read_review
 from webhook.cli.report import Found, Judgement, judgement, softened
+from webhook.cli.sources import beside
 from webhook.kube.admission import Request, raw_request, read_request
 from webhook.kube.documents import Document
 from webhook.kube.finding import Finding
@@ -21,7 +22,9 @@ from webhook.ledger.book import Book
 from webhook.policy.compile import TEST_KIND, PolicyErrors, compile_files
 from webhook.policy.document import ENDPOINTS
 from webhook.policy.document import KIND as POLICY
+from webhook.policy.problem import Problem
 from webhook.policy.revision import Revision
+from webhook.policy.suite_document import read_suite
 
 # Names that stand where a policy's name would, for what no policy judges.
 SCHEMA, ROLLOUT, REVIEWS, POLICIES = "schema", "rollout", "review", "policy"
@@ -80,7 +83,7 @@ class Judge:
             case kind if kind == POLICY:
                 return _policy(document)
             case kind if kind == TEST_KIND:
-                return Judgement(document)
+                return _own_problems(document, read_suite(document, beside)[1])
             case kind:
                 fix = f"use DriverRollout, {POLICY} or {TEST_KIND}"
                 unknown = Finding("kind-unknown", "kind", f"{kind!r}", f"a kind of {GROUP}", fix)
@@ -112,9 +115,13 @@ def _policy(document: Document) -> Judgement:
     try:
         compile_files({document.file: f"{before}{positions.text}".encode()})
     except PolicyErrors as errors:
-        found = (
-            Found(POLICIES, Finding("policy-invalid", each.path, each.message, "", each.fix), each.line, each.column)
-            for each in errors.problems
-        )
-        return Judgement(document, tuple(found))
+        return _own_problems(document, errors.problems)
     return Judgement(document)
+
+
+def _own_problems(document: Document, problems: Iterable[Problem]) -> Judgement:
+    found = (
+        Found(POLICIES, Finding("policy-invalid", each.path, each.message, "", each.fix), each.line, each.column)
+        for each in problems
+    )
+    return Judgement(document, tuple(found))

@@ -12,7 +12,7 @@ from webhook.kube import labels
 from webhook.kube.finding import Finding
 from webhook.kube.names import device_fully_qualified_name, device_qualified_name, driver_name
 from webhook.kube.raw import Json, mapping, text
-from webhook.kube.rollout import EVIDENCE, PROFILES, STAGES, seconds
+from webhook.kube.rollout import API_VERSION, EVIDENCE, PROFILES, STAGES, seconds
 
 LEAST_WINDOW = 75
 
@@ -57,6 +57,9 @@ def document_problems(obj: Json) -> list[Finding]:
     ``decode``), then values (``rollout-invalid``) with their field paths.
     """
     found = list(_shape_problems(obj, _DOCUMENT, ""))
+    version = mapping(obj).get("apiVersion")
+    if isinstance(version, str) and version != API_VERSION:
+        found.append(_bad("apiVersion", repr(version), API_VERSION))
     name = text(mapping(mapping(obj).get("metadata")).get("name"))
     reason = driver_name(name) if name else "is empty"
     if reason:

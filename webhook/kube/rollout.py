@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from webhook.kube.raw import Json, mapping, objects, sequence, text
 
 GROUP = "allocguard.dev"
+API_VERSION = f"{GROUP}/v1alpha1"
 STAGES = ("Off", "Canary", "Expanding", "General")
 EVIDENCE = ("PoolComplete", "OwnerCurrent", "NodeReady", "DriverPodReady")
 PROFILES = ("NodeLocal", "MultiNode")

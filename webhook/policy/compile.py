@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from webhook import cel
 from webhook.kube.documents import Unreadable, load
-from webhook.policy.document import API_VERSION, KIND, Policy, Validation, read_policy
+from webhook.kube.rollout import API_VERSION
+from webhook.policy.document import KIND, Policy, Validation, read_policy
 from webhook.policy.facts import ENVIRONMENT, RESERVED, SUBJECTS
 from webhook.policy.place import Expression
 from webhook.policy.problem import Problem

@@ -17,12 +17,12 @@ from webhook.facts.times import instant
 from webhook.kube import names
 from webhook.kube.documents import Document
 from webhook.kube.raw import Json, mapping
+from webhook.kube.rollout import API_VERSION
 from webhook.policy.match import Match, read_match
 from webhook.policy.place import Expression
 from webhook.policy.problem import Problem
 from webhook.policy.reader import Reader
 
-API_VERSION = "allocguard.dev/v1alpha1"
 KIND = "AdmissionPolicy"
 # Where a policy is asked: at one of the webhook's endpoints, or only of files (``allocguard check``).
 ENDPOINTS = ("validate", "mutate", "check")

@@ -32,7 +32,7 @@ class Reader:
     def fields(self, value: object, path: str, known: Collection[str], hints: Mapping[str, str] | None = None) -> Json:
         """``value`` as a map, its members that are not ``known`` reported with the nearest right name or a hint."""
         if not isinstance(value, dict):
-            self.problem(path, f"has {kind_of(value)}, needs a map", f"of {', '.join(known)}")
+            self.problem(path, f"has {kind_of(value)}, needs a map of {', '.join(known)}")
             return {}
         for name in value:
             if name not in known:

@@ -11,7 +11,8 @@ from webhook.kube.admission import Request, raw_request, read_request
 from webhook.kube.documents import Document, load
 from webhook.kube.raw import Json, mapping, sequence
 from webhook.kube.release import Release, parse_version
-from webhook.policy.document import API_VERSION, ENDPOINTS
+from webhook.kube.rollout import API_VERSION
+from webhook.policy.document import ENDPOINTS
 from webhook.policy.fieldpath import changed
 from webhook.policy.problem import Problem
 from webhook.policy.reader import Reader
