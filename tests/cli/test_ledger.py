@@ -89,6 +89,15 @@ def test_fit_counts_the_pod_too(run, example, tmp_path):
     assert run(*claim, "--pod", tmp_path / "pod.yaml").code == 1
 
 
+def test_a_claim_that_does_not_decode_fits_nowhere(run, example, tmp_path):
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": 7}
+    (tmp_path / "claim.yaml").write_text(yaml.safe_dump(claim))
+    ran = run("ledger", "fit", "--claim", tmp_path / "claim.yaml", "--cluster", example / "cluster", *AT, "-o", "json")
+    value = json.loads(ran.out)
+    assert (ran.code, value["verdict"], value["smallestChange"]) == (1, "nowhere", [])
+    assert [reason["rule"] for node in value["nodes"] for reason in node["reasons"]] == ["decode"] * 3
+
+
 def test_fit_refuses_what_is_no_claim(run, example, tmp_path):
     node = example / "cluster" / "nodes.yaml"
     ran = run("ledger", "fit", "--claim", node, "--cluster", example / "cluster", *AT)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli import sources
 from webhook.cli.console import out
 from webhook.cli.options import cluster_options, output_option
-from webhook.kube.raw import text
+from webhook.kube.raw import mapping, text
+
+if TYPE_CHECKING:
+    from webhook.kube.finding import Finding
+    from webhook.kube.raw import Json
+    from webhook.kube.release import Release
 
 
 @click.group(
@@ -91,12 +99,26 @@ def fit(
     sources.check_stdin(claims, pods, clusters)
     world = sources.needed_cluster(clusters, minor, gates)
     readers = {"ResourceClaim": read_claim, "ResourceClaimTemplate": read_template}
-    wanted = [readers[text(each["kind"])](each) for each in sources.of_kinds(claims, tuple(readers))]
-    users = [read_pod(each) for each in sources.of_kinds(pods, ("Pod",))]
+    asked, using = sources.of_kinds(claims, tuple(readers)), sources.of_kinds(pods, ("Pod",))
+    wanted = [readers[text(each["kind"])](each) for each in asked]
+    users = [read_pod(each) for each in using]
     if not wanted:
         raise click.exceptions.Exit(2)
     if len(users) > 1:
         raise click.UsageError(f"--pod: has {len(users)} pods, needs one: all claims are fitted with it together")
-    value = views.fit_view(Book(), world.snapshot, wanted, at, *users)
+    refused = [each for obj in (*asked, *using) for each in _undecodable(obj, world.snapshot.release)]
+    if refused:
+        value = views.refused_view(world.snapshot, refused)
+    else:
+        value = views.fit_view(Book(), world.snapshot, wanted, at, *users)
     out(render_fit(value) if output == "text" else dump(value, output))
     return 1 if value["verdict"] == "nowhere" else 0
+
+
+def _undecodable(obj: Json, release: Release) -> Iterator[Finding]:
+    from webhook.kube.schema import problems
+
+    name = text(mapping(obj.get("metadata")).get("name"))
+    for each in problems(obj, release):
+        if each.severity == "error":
+            yield replace(each, has=f"in {obj['kind']} {name} {each.has}")

@@ -208,3 +208,15 @@ def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datet
             for change in changes
         ],
     }
+
+
+def refused_view(snapshot: Snapshot, findings: Sequence[Finding]) -> Json:
+    """``ledger fit`` for objects that do not decode: no node takes what no API server takes."""
+    return {
+        "verdict": "nowhere",
+        "nodes": [
+            {"node": name, "fits": False, "sure": True, "reasons": [finding_json(each, "schema") for each in findings]}
+            for name in sorted(snapshot.nodes)
+        ],
+        "smallestChange": [],
+    }
