@@ -201,3 +201,19 @@ def test_what_is_wrong_with_a_rollout_is_told_with_its_place(tmp_path: Path) -> 
     told = "spec.stage: has 'Generall', needs one of Off, Canary, Expanding, General; until then it counts as Off"
     assert cluster.notes == [f"{path}:5:3: DriverRollout d.example: {told}; did you mean General?"]
     assert cluster.snapshot.rollouts["d.example"].stage == "Off"
+
+
+def test_a_value_of_a_wrong_type_is_told_and_counts_as_absent(tmp_path):
+    (tmp_path / "objects.yaml").write_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus:\n  allocatable: {cpu: lots, memory: 1Gi}\n"
+        "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: ns}\nstatus: [7]\n"
+        "---\napiVersion: v1\nkind: Node\nmetadata: {name: n2}\nstatus: {allocatable: {cpu: '4'}, unknown: 1}\n"
+    )
+    cluster = Cluster([str(tmp_path)])
+    assert [note.partition(": ")[0].rpartition("/")[2] for note in cluster.notes] == [
+        "objects.yaml:5:17",
+        "objects.yaml:10:1",
+    ]
+    assert all(note.endswith("; it counts as absent") for note in cluster.notes)
+    assert "cpu" not in cluster.snapshot.nodes["n1"].allocatable
+    assert cluster.snapshot.nodes["n2"].allocatable == {"cpu": 4}

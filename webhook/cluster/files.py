@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from webhook import folder
 from webhook.facts.rollout_document import document_problems
+from webhook.kube import schema
 from webhook.kube.documents import Document, Unreadable, load
 from webhook.kube.field_hints import sketched_release
 from webhook.kube.raw import Json, mapping, text
@@ -21,6 +23,8 @@ from webhook.kube.snapshot import Snapshot
 Key = tuple[str, str, str]
 
 _ROLLOUT = f"{GROUP}/DriverRollout"
+# Rules of the schema about values that have a wrong type, not about fields of another release.
+_UNDECODED = frozenset({"decode", "multiplier-not-quantity", "mapping-is-list"})
 
 
 def read(path: str, named: bool = False) -> list[Document | Unreadable]:
@@ -93,6 +97,7 @@ class Cluster:
         self._shapes: Counter[str] = Counter()
         self._even = True
         self._other: tuple[Snapshot, Snapshot] | None = None
+        self._decoded: set[bytes] = set()
         self.notes: list[str] = []
         self._next = self.snapshot = Snapshot()
         with _uncollected():
@@ -167,8 +172,7 @@ class Cluster:
             if not key[2]:
                 self.notes.append(f"{path}: document {item.index}: has no metadata.name, is left out")
                 continue
-            if key[0] == _ROLLOUT:
-                self.notes += _doubts(item)
+            self.notes += _doubts(item) if key[0] == _ROLLOUT else self._undecoded(item)
             now.shapes.update(carries([item.value]))
             if key in now.keys:
                 self.notes.append(_twice(key, f"{path}: document {item.index}", f"document {now.keys[key]}"))
@@ -182,6 +186,26 @@ class Cluster:
         self._shapes = self._shapes - before.shapes + now.shapes
         for key in before.keys.keys() - now.keys.keys():
             self._drop(key, path)
+
+    def _undecoded(self, document: Document) -> Iterator[str]:
+        """What no API server can have stored, a value of a wrong type: it counts as absent, and is not passed over in
+        silence. Types are the same in both releases.
+        """
+        obj = document.value
+        # The nodes of a fleet publish the same devices: equal lists are looked at once.
+        devices = mapping(obj.get("spec")).get("devices")
+        digest = b""
+        if isinstance(devices, list):
+            digest = blake2b(repr(devices).encode("utf-8", "backslashreplace"), digest_size=16).digest()
+        looked = {**obj, "spec": {**obj["spec"], "devices": []}} if digest in self._decoded else obj
+        wrong = [each for each in schema.problems(looked, Release(max(SUPPORTED))) if each.rule in _UNDECODED]
+        if digest and not wrong:
+            self._decoded.add(digest)
+        name = text(mapping(obj.get("metadata")).get("name"))
+        for each in wrong:
+            line, column = document.position(each.path)
+            told = f"{text(obj.get('kind'))} {name}: {each.path}: {each.message}"
+            yield f"{document.file}:{line}:{column}: {told}; it counts as absent"
 
     def _last_holder(self, key: Key, path: str) -> bool:
         """Note that ``path`` holds ``key``; whether no later file does."""
