@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.ledger.builders import allocated, claim_in, device, new, node, old, result, slice_of, world
-from webhook.facts.footprint import Footprint, footprint, overflows, total_for
-from webhook.kube.quantity import INT64_MAX, parse
+from webhook.facts.footprint import Footprint, footprint, total_for
+from webhook.kube.quantity import INT64_MAX, beyond_int64, parse
 
 Json = dict[str, Any]
 
@@ -83,7 +83,7 @@ def test_the_sum_over_devices_may_overflow_where_no_product_does() -> None:
     ],
 )
 def test_the_schedulers_int64(resource: str, amount: int, over: bool) -> None:
-    assert overflows(resource, amount) is over
+    assert beyond_int64(resource, amount) is over
 
 
 def test_overheads_below_zero_give_nothing_back() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.ledger.builders import DRIVER, device, node, old, slice_of, world
+from tests.ledger.builders import DRIVER, device, new, node, old, slice_of, world
 from webhook.facts.zones import device_zone, device_zones, zone_capacities
 from webhook.kube.resource import read_device
 from webhook.kube.rollout import DriverRollout
@@ -104,3 +104,8 @@ def test_a_node_resource_topology_goes_before_every_driver() -> None:
         "zones": [{"name": "node-3", "type": "Node", "resources": [{"name": "cpu", "allocatable": "5"}]}],
     }
     assert zone_capacities("n1", world(node(cpu="16"), slice_of(*zone_devices()), topology)) == {3: {"cpu": 5}}
+
+
+def test_a_device_with_both_releases_costs_describes_its_zone_by_the_dearer_one() -> None:
+    devices = [device(f"d{zone}", old("8"), new(mapping={"deviceMultiplier": "6"}), zone=zone) for zone in (0, 1)]
+    assert zone_capacities("n1", world(node(cpu="16"), slice_of(*devices))) == {0: {"cpu": 8}, 1: {"cpu": 8}}

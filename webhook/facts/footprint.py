@@ -9,7 +9,7 @@ from webhook.facts.placement import claim_node, find_device, namesakes
 from webhook.facts.zones import device_zone
 from webhook.kube.claims import Claim, Result
 from webhook.kube.finding import Finding
-from webhook.kube.quantity import INT64_MAX, Number, of_resource
+from webhook.kube.quantity import INT64_MAX, Number, beyond_int64, of_resource
 from webhook.kube.resource import Device, NodeCost, Slice
 from webhook.kube.snapshot import Snapshot
 
@@ -89,25 +89,6 @@ def total_for(footprint: Footprint, containers: int) -> dict[str, Number]:
     return total
 
 
-def overflows(resource: str, amount: Number) -> bool:
-    """Whether the scheduler's int64 cannot hold ``amount`` (millicores for cpu): it would then count nothing."""
-    return not -INT64_MAX <= (amount * 1000 if resource == "cpu" else amount) <= INT64_MAX
-
-
-def effective_costs(device: Device) -> tuple[NodeCost, ...]:
-    """The costs of a device, each resource once: a device that carries both releases' fields costs by one of them, and
-    which one depends on the server; the dearer is taken.
-    """
-    if device.shape != "both":
-        return device.costs
-    dearest: dict[str, NodeCost] = {}
-    for cost in device.costs:
-        held = dearest.get(cost.resource)
-        if held is None or (cost.multiplier or 0) > (held.multiplier or 0):
-            dearest[cost.resource] = cost
-    return tuple(dearest.values())
-
-
 def footprint(claim: Claim, snapshot: Snapshot, node: str | None = None) -> Footprint:
     """The footprint of an allocated claim (an empty one when it is not allocated).
 
@@ -137,7 +118,7 @@ def footprint(claim: Claim, snapshot: Snapshot, node: str | None = None) -> Foot
             continue
         mapped = mapped or device.mapped
         zone = device_zone(device, item.driver, snapshot.rollouts.get(item.driver))
-        for cost in effective_costs(device):
+        for cost in device.effective_costs:
             if cost.per_pod > 0:
                 add(per_pod, {cost.resource: cost.per_pod})
             if cost.per_container > 0:
@@ -149,13 +130,13 @@ def footprint(claim: Claim, snapshot: Snapshot, node: str | None = None) -> Foot
                 amount, formula = outcome
                 charges.append(DeviceCharge(result, device, item, cost.resource, amount, formula, zone))
                 add(amounts, {cost.resource: amount})
-                if overflows(cost.resource, amount):
+                if beyond_int64(cost.resource, amount):
                     problems.append(_overflow(f"{_RESULTS}[{result.index}]", cost.resource, amount))
     if not any(problem.rule == "product-overflow" for problem in problems):
         problems += [
             _overflow("status.allocation.devices", resource, amount)
             for resource, amount in amounts.items()
-            if overflows(resource, amount)
+            if beyond_int64(resource, amount)
         ]
     return Footprint(place, tuple(charges), amounts, per_pod, per_container, mapped, tuple(missing), tuple(problems))
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from webhook.facts.field_names import shown
 from webhook.kube.finding import Finding, Origin, Severity
-from webhook.kube.quantity import INT64_MAX, Number, canonical, of_resource, try_parse
+from webhook.kube.quantity import Number, beyond_int64, canonical, of_resource, try_parse
 
 BYTES: Final = ("memory", "ephemeral-storage")
 PAGES: Final = "hugepages-"
@@ -103,12 +103,6 @@ def key_problem(resource: str, minor: int) -> Problem | None:
 
 def _refused(rule: str, resource: str, needs: str, fix: str) -> Problem:
     return Problem(rule, "", f"resource {resource!r}", needs, fix, "error", "apiserver", "FieldValueInvalid")
-
-
-def beyond_int64(resource: str, amount: Number) -> bool:
-    """Whether the scheduler's 64 bits cannot hold ``amount``: it counts in thousandths for cpu, else in units."""
-    scaled = amount * 1000 if resource == "cpu" else amount
-    return not -INT64_MAX <= scaled <= INT64_MAX
 
 
 def fixed_problems(resource: str, amount: Number, suffix: str, what: str) -> list[Problem]:

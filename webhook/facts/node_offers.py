@@ -10,7 +10,6 @@ from itertools import islice
 
 from webhook.facts.account import Amounts
 from webhook.facts.drivers import drivers_of
-from webhook.facts.footprint import effective_costs
 from webhook.facts.matching import device_applies
 from webhook.facts.pool_survey import Reason, current
 from webhook.facts.pools import needed, pool_state
@@ -244,7 +243,7 @@ def _offer(
     amounts: dict[str, Number] = {}
     per_pod: dict[str, Number] = {}
     per_container: dict[str, Number] = {}
-    for cost in effective_costs(device):
+    for cost in device.effective_costs:
         if cost.per_pod > 0:
             per_pod[cost.resource] = cost.per_pod
         if cost.per_container > 0:

@@ -14,7 +14,6 @@ from webhook.facts.field_names import shown
 from webhook.facts.mapping_amounts import (
     Grid,
     Problem,
-    beyond_int64,
     fixed_problems,
     key_problem,
     product_problems,
@@ -22,7 +21,7 @@ from webhook.facts.mapping_amounts import (
 )
 from webhook.facts.slice_structure import ADVANCED_DEVICES_MAX, device_list, over_limit
 from webhook.kube.finding import Finding, cause
-from webhook.kube.quantity import Number, of_resource, try_parse
+from webhook.kube.quantity import Number, beyond_int64, of_resource, try_parse
 from webhook.kube.raw import Json, mapping, sequence
 from webhook.kube.release import NODE_ALLOCATABLE, Release
 from webhook.kube.resource import FIELD_136, FIELD_137, Slice

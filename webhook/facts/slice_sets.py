@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.facts.mapping_amounts import PAGES, beyond_int64, page_size
+from webhook.facts.mapping_amounts import PAGES, page_size
 from webhook.facts.pool_survey import counter_reasons
 from webhook.facts.slice_sums import device_indexes, most_together
 from webhook.kube.finding import Finding
-from webhook.kube.quantity import of_resource
+from webhook.kube.quantity import beyond_int64, of_resource
 from webhook.kube.resource import Slice
 from webhook.kube.snapshot import Snapshot
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from webhook.facts.footprint import effective_costs
 from webhook.kube.quantity import Number, try_parse
 from webhook.kube.raw import mapping, text
 from webhook.kube.resource import Device, NodeCost, Slice
@@ -40,17 +39,17 @@ def most_together(slices: Iterable[Slice]) -> dict[str, Number]:
             if name:
                 bound.setdefault(name, []).extend([device] * count)
                 continue
-            for cost in effective_costs(device):
+            for cost in device.effective_costs:
                 total[cost.resource] = total.get(cost.resource, 0) + most_of(device, cost) * count
     for name, devices in bound.items():
-        for resource in dict.fromkeys(cost.resource for device in devices for cost in effective_costs(device)):
+        for resource in dict.fromkeys(cost.resource for device in devices for cost in device.effective_costs):
             total[resource] = total.get(resource, 0) + _most_of_set(resource, devices, name, sets.get(name, {}))
     return total
 
 
 def _most_of_set(resource: str, devices: list[Device], name: str, counters: Counters) -> Number:
     """A bound for the devices of one counter set: by each counter the costliest share of it, the least of these."""
-    costs = [sum(most_of(d, c) for c in effective_costs(d) if c.resource == resource) for d in devices]
+    costs = [sum(most_of(d, c) for c in d.effective_costs if c.resource == resource) for d in devices]
     bounds: list[Number] = []
     for counter, amount in counters.items():
         if amount is None:

@@ -159,7 +159,7 @@ def _described(driver: str, slices: list[Slice], rollout: DriverRollout | None) 
             zone = device_zone(device, driver, rollout)
             if zone is None:
                 continue
-            for cost in device.costs:
+            for cost in device.effective_costs:
                 worth = most(device, cost)
                 if worth is not None:
                     worths.setdefault((cost.resource, zone, item.pool), []).append((device, worth))

@@ -111,6 +111,13 @@ def canonical(value: Number, binary: bool = False) -> str:
     return _print_decimal(nano, _NANO_EXPONENT, scientific_from=21)
 
 
+def beyond_int64(resource: str, amount: Number) -> bool:
+    """Whether the scheduler's 64 bits cannot hold ``amount`` (base units; it counts thousandths of cpu, and units of
+    everything else): it would then count nothing.
+    """
+    return not -INT64_MAX <= (amount * 1000 if resource == "cpu" else amount) <= INT64_MAX
+
+
 def of_resource(resource: str, value: Number) -> str:
     """canonical() with the suffixes usual for a resource: binary for memory, ephemeral-storage and hugepages-*."""
     binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")

@@ -86,6 +86,20 @@ class Device(Struct, frozen=True, gc=False):
         return {name: fields[name] for name in ("nodeName", "nodeSelector", "allNodes") if fields.get(name) is not None}
 
     @property
+    def effective_costs(self) -> tuple[NodeCost, ...]:
+        """The costs, each resource once: a device that carries both releases' fields costs by one of them, and which
+        one depends on the server; the dearer is taken.
+        """
+        if self.shape != "both":
+            return self.costs
+        dearest: dict[str, NodeCost] = {}
+        for cost in self.costs:
+            held = dearest.get(cost.resource)
+            if held is None or (cost.multiplier or 0) > (held.multiplier or 0):
+                dearest[cost.resource] = cost
+        return tuple(dearest.values())
+
+    @property
     def mapped(self) -> bool:
         """Whether allocating the device books something by a mapping (1.37 overhead alone does not count)."""
         return any(cost.mapped for cost in self.costs)
