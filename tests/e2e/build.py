@@ -1,0 +1,98 @@
+"""Builds the real control plane from the Go module proxy, once, into a cache outside the checkout.
+
+``python -m tests.e2e.build [RELEASE…]`` builds what is not there yet and says how long that took. A folder of the cache
+is named by version and by the hash of go.mod and go.sum, so that an edit of either builds anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "controlplane"
+KUBERNETES = {"1.36": "v1.36.3", "1.37": "v1.37.2"}
+ETCD = "go.etcd.io/etcd/server/v3"
+COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+class NotBuilt(Exception):  # noqa: N818 - what the run cannot go on without
+    """Why a binary is not there."""
+
+
+def cache() -> Path:
+    """The folder that keeps binaries: ``ALLOCGUARD_E2E_CACHE``, else ``allocguard/e2e`` in the user's cache."""
+    given = os.environ.get("ALLOCGUARD_E2E_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(home) / "allocguard" / "e2e"
+
+
+def etcd() -> Path:
+    """The etcd binary, built first where it is missing."""
+    return _built(MODULES / "etcd", "etcd", {"etcd": ETCD}, [])["etcd"]
+
+
+def kubernetes(release: str) -> dict[str, Path]:
+    """The binaries of the components of ``release`` (``1.36``, ``1.37``), built first where they are missing."""
+    version = KUBERNETES[release]
+    major, minor, _ = version.removeprefix("v").split(".")
+    package = "k8s.io/component-base/version"
+    # Without a version the server calls itself v0.0.0 and checks nothing that depends on one.
+    flags = [f"-X {package}.gitVersion={version}", f"-X {package}.gitMajor={major}", f"-X {package}.gitMinor={minor}"]
+    tools = {name: f"k8s.io/kubernetes/cmd/{name}" for name in COMPONENTS}
+    return _built(MODULES / f"v{release}", version, tools, flags)
+
+
+def _built(module: Path, name: str, tools: dict[str, str], flags: list[str]) -> dict[str, Path]:
+    digest = hashlib.sha256((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes()).hexdigest()[:12]
+    folder = cache() / f"{name}-{digest}"
+    if not folder.is_dir():
+        _build(module, folder, tools, flags)
+    return {tool: folder / tool for tool in tools}
+
+
+def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise NotBuilt("go is not on the path; the control plane is built from source: install Go 1.26 or newer")
+    print(f"building {', '.join(tools)} into {folder}: once, some minutes", file=sys.stderr, flush=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
+        for tool, package in tools.items():
+            command = [go, "build", "-mod=readonly", f"-ldflags={' '.join(['-s', '-w', *flags])}"]
+            done = subprocess.run(
+                [*command, "-o", str(Path(scratch) / tool), package], cwd=module, capture_output=True, text=True
+            )
+            if done.returncode:
+                raise NotBuilt(f"{tool} cannot be built:\n{done.stderr[-4000:]}")
+        # Whoever builds at the same time has made the same: the first folder stays.
+        if not folder.is_dir():
+            Path(scratch).rename(folder)
+            Path(scratch).mkdir()
+    print(f"built {folder.name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def main(releases: list[str]) -> int:
+    """Build etcd and the given releases, or all."""
+    unknown = set(releases) - KUBERNETES.keys()
+    if unknown:
+        print(f"has the release {sorted(unknown)[0]}, needs one of {', '.join(KUBERNETES)}", file=sys.stderr)
+        return 2
+    try:
+        etcd()
+        for release in releases or KUBERNETES:
+            kubernetes(release)
+    except NotBuilt as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
