@@ -69,11 +69,18 @@ class Release:
         return f"1.{self.minor}"
 
 
+def minor_of(text: str) -> int | None:
+    """The minor of ``1.36``, ``v1.36.3`` or ``1.36+``; None for what is no version of Kubernetes."""
+    parts = text.strip().removeprefix("v").split(".")
+    digits = parts[1].rstrip("+") if len(parts) >= 2 and parts[0] == "1" else ""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else None
+
+
 def parse_version(text: str) -> int:
     """The minor of ``1.36`` or ``v1.36.3``; ValueError when it is not a release this guard knows."""
-    parts = text.strip().removeprefix("v").split(".")
-    if len(parts) >= 2 and parts[0] == "1" and parts[1].isascii() and parts[1].isdigit() and int(parts[1]) in _DEFAULTS:
-        return int(parts[1])
+    minor = minor_of(text)
+    if minor in SUPPORTED:
+        return minor
     known = " and ".join(f"1.{minor}" for minor in SUPPORTED)
     raise ValueError(f"has kubernetes version {text!r}, needs one of {known}")
 
