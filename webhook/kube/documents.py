@@ -51,7 +51,9 @@ class Positions:
     prefix: str
 
     def find(self, path: str) -> tuple[int, int]:
-        """Line and column (from 1) of a field path, or of its nearest parent that is there."""
+        """Line and column (from 1) of a field path, or of its nearest parent that is there; (0, 0) without a text."""
+        if not self.text:
+            return 0, 0
         place = _places(self.text, self.is_json)[self.number].find(self.prefix)
         place = place.find(path)
         return place.line + self.first_line - 1, place.column
@@ -72,6 +74,11 @@ class Document:
     def position(self, path: str = "") -> tuple[int, int]:
         """Line and column (from 1) of a Kubernetes field path, or of its nearest parent that the document has."""
         return self.positions.find(path)
+
+
+def from_object(value: dict[str, Any], name: str) -> Document:
+    """The document of an object that no file holds: ``name`` stands for the file, and nothing in it has a line."""
+    return Document(value, name, 1, Positions("", 1, False, 0, ""))
 
 
 def load(data: bytes, file: str) -> list[Document | Unreadable]:

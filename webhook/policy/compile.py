@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from webhook import cel
-from webhook.kube.documents import Unreadable, load
+from webhook.kube.documents import Unreadable, from_object, load
+from webhook.kube.raw import Json
 from webhook.kube.rollout import API_VERSION
 from webhook.policy.document import KIND, Policy, Validation, read_policy
 from webhook.policy.facts import ENVIRONMENT, RESERVED, SUBJECTS
@@ -20,6 +20,7 @@ from webhook.policy.revision import (
     CompiledValidation,
     NamedProgram,
     Revision,
+    revision_of,
 )
 from webhook.policy.types import FINDINGS
 
@@ -66,12 +67,18 @@ def compile_files(files: Mapping[str, bytes]) -> Revision:
     compiled = [_compile(policy, problems) for policy in sorted(policies, key=lambda policy: policy.name)]
     if problems:
         raise PolicyErrors(problems)
-    return Revision(_hash(policies), tuple(compiled))
+    return revision_of(compiled)
 
 
-def _hash(policies: Iterable[Policy]) -> str:
-    content = "\n".join(sorted(f"{policy.name} {policy.digest}" for policy in policies))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+def compile_object(obj: Json, name: str) -> CompiledPolicy:
+    """The policy of an ``AdmissionPolicy`` object of the cluster, ``name`` in messages. Raises :class:`PolicyErrors`;
+    no problem has a line of a file, one within an expression has the line and column there behind its path.
+    """
+    policy, problems = read_policy(from_object(obj, name))
+    compiled = _compile(policy, problems)
+    if problems:
+        raise PolicyErrors(problems)
+    return compiled
 
 
 def _repeated(policies: Sequence[Policy]) -> Iterable[Problem]:
@@ -110,7 +117,7 @@ class _Scope:
 
     def _problem(self, expression: Expression, message: str, fix: str = "", line: int = 1, column: int = 1) -> None:
         place = expression.place(line, column)
-        self.problems.append(Problem(expression.file, *place, message, fix, expression.path))
+        self.problems.append(Problem(expression.file, *place, message, fix, expression.path_at(line, column)))
 
 
 def _may_concern(policy: Policy, resource: str) -> bool:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import orjson
 
@@ -29,6 +30,22 @@ ENDPOINTS = ("validate", "mutate", "check")
 ACTIONS = ("Deny", "Warn", "Audit")
 FAILURE_POLICIES = ("Fail", "Ignore")
 
+# What the API server keeps of an object beside what its author wrote: a policy may come from there, or be a copy of it.
+_METADATA = (
+    "name",
+    "labels",
+    "annotations",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+    "selfLink",
+)
 _SPEC = (
     "endpoint",
     "matchConstraints",
@@ -116,10 +133,10 @@ def read_policy(document: Document) -> tuple[Policy, list[Problem]]:
     is then good for finding more problems and nothing else.
     """
     reader = Reader(document)
-    top = reader.fields(document.value, "", ("apiVersion", "kind", "metadata", "spec"))
+    top = reader.fields(document.value, "", ("apiVersion", "kind", "metadata", "spec", "status"))
     if top.get("apiVersion") != API_VERSION:
         reader.problem("apiVersion", f"has {top.get('apiVersion')!r}, needs {API_VERSION}")
-    metadata = reader.fields(top.get("metadata"), "metadata", ("name", "labels", "annotations"))
+    metadata = reader.fields(top.get("metadata"), "metadata", _METADATA)
     name = reader.text(metadata, "name", "metadata", required=True)
     if name and (reason := names.dns_subdomain(name)):
         reader.problem("metadata.name", f"has the name {name} that {reason}, needs {names.NEEDS_SUBDOMAIN}")
@@ -145,21 +162,31 @@ def read_policy(document: Document) -> tuple[Policy, list[Problem]]:
         action=_action(reader, spec, endpoint),
         failure_policy=reader.choice(spec, "failurePolicy", "spec", FAILURE_POLICIES, "Fail"),
         exceptions=_exceptions(reader, spec),
-        digest=_digest(document.value),
+        digest=digest(document.value),
     )
     if not policy.validations and not policy.annotations and not reader.problems:
         reader.problem("spec", "has no validations and no auditAnnotations, needs at least one", "write a validation")
     return policy, reader.problems
 
 
-def _digest(value: object) -> str:
-    # Labels and annotations of the document change nothing that it decides.
-    content = {"name": mapping(mapping(value).get("metadata")).get("name"), "spec": mapping(value).get("spec")}
+def digest(value: object) -> str:
+    """The digest of what a policy document says: its name and its spec. Labels and annotations change nothing that it
+    decides, nor do nulls, which the API server drops where a policy is kept as an object; in ``params`` they count.
+    """
+    spec = mapping(value).get("spec")
+    said = {**_without_nulls(spec), "params": spec.get("params")} if isinstance(spec, dict) else spec
+    content = {"name": mapping(mapping(value).get("metadata")).get("name"), "spec": said}
     try:
         encoded = orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):  # integers beyond 64 bits and lone surrogates have no JSON bytes
         encoded = repr(content).encode("utf-8", "backslashreplace")
     return hashlib.sha256(encoded).hexdigest()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _params(reader: Reader, spec: Json) -> Json:

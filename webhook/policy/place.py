@@ -62,7 +62,7 @@ class Expression:
     pieces: tuple[Piece, ...] = ()
 
     def place(self, line: int, column: int) -> tuple[int, int]:
-        """Line and column in the file of a line and column (from 1) of the expression; (0, 0) when not known."""
+        """Line and column in the file of a line and column (from 1) of the expression; (0, 0) where no file has it."""
         if not self.pieces:
             return (0, 0)
         before = self.source.split("\n")[: max(line, 1) - 1]
@@ -70,3 +70,7 @@ class Expression:
         index = max(bisect_right(self.pieces, offset, key=lambda piece: piece[0]) - 1, 0)
         start, file_line, file_column = self.pieces[index]
         return (file_line, file_column + max(offset - start, 0))
+
+    def path_at(self, line: int, column: int) -> str:
+        """The field path; where no file has the expression, with the line and column (from 1) within it."""
+        return self.path if self.pieces else f"{self.path}:{line}:{column}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from webhook import cel
@@ -101,3 +103,20 @@ class Revision:
             if len(self._routes) < _MAX_ROUTES:
                 self._routes[key] = found
         return found
+
+
+def revision_of(policies: Iterable[CompiledPolicy]) -> Revision:
+    """The revision of compiled policies with names of their own."""
+    ordered = tuple(sorted(policies, key=lambda compiled: compiled.name))
+    content = "\n".join(f"{compiled.name} {compiled.policy.digest}" for compiled in ordered)
+    return Revision(hashlib.sha256(content.encode()).hexdigest()[:16], ordered)
+
+
+def audited(enforced: Revision) -> Revision:
+    """The same policies, each with the action Audit: nothing is refused and nobody is warned, also where an evaluation
+    fails. Its hash is that of the policies as they are written and says that they are only audited.
+    """
+    policies = tuple(
+        replace(compiled, policy=replace(compiled.policy, action="Audit")) for compiled in enforced.policies
+    )
+    return Revision(f"{enforced.hash}-audit", policies)

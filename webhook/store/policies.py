@@ -1,15 +1,21 @@
-"""The policies that serve: read from files, followed as they are edited, the last good set kept."""
+"""The policies that serve: read from files and from objects of the cluster, followed as they are edited, the last good
+ones kept.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webhook import folder
+from webhook.kube.raw import Json
 from webhook.policy.compile import PolicyErrors, compile_files
 from webhook.policy.problem import Problem
-from webhook.policy.revision import Revision
+from webhook.policy.revision import Revision, audited, revision_of
+from webhook.store.objects import PolicyObject, PolicyObjects
 
 
 def shipped() -> str:
@@ -41,31 +47,124 @@ def read(paths: Sequence[str]) -> Revision:
     return revision
 
 
-class PolicyStore:
-    """The revision of the files that ``paths`` name. ``problems`` is what is wrong with the latest edit, while an
-    earlier revision serves. Raises PolicyErrors where the files hold no good set to begin with.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an ``AdmissionPolicy`` object: whether its ``generation`` serves, and the reason and message of
+    the condition that says so.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    uid: str
+    generation: int
+    ready: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    revision: Revision
+    problems: tuple[Problem, ...]
+    verdicts: Mapping[str, Verdict]
+    replaced: tuple[str, ...]
+
+
+class PolicyStore:
+    """The policies of the files that ``paths`` name and of the ``AdmissionPolicy`` objects given to it; an object
+    stands in place of a file's policy of the same name. ``audit``: nothing is more than audited.
+
+    Files are taken in whole or not at all, as one edit; objects one by one. Raises PolicyErrors where the files hold no
+    good set to begin with. To be used from any thread; who judges reads :attr:`revision`, which never waits.
+    """
+
+    def __init__(self, paths: Sequence[str], audit: bool = False) -> None:
         self._paths = tuple(paths)
+        self._audit = audit
         self._watch = folder.Watch(paths)
-        self.problems: tuple[Problem, ...] = ()
         with contextlib.suppress(OSError):  # reading says it better
             for path in folder.files(paths):
                 self._watch.mark(path)
-        self.revision = read(paths)
+        self._lock = threading.Lock()
+        self._files = read(paths)
+        self._file_problems: tuple[Problem, ...] = ()
+        self._objects = PolicyObjects()
+        self._serving = self._told(self._combined())
+
+    @property
+    def revision(self) -> Revision:
+        """What serves."""
+        return self._serving.revision
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the latest edit of the files, and with the objects that do not compile: what they said
+        before serves.
+        """
+        return self._serving.problems
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """What became of each object, by name."""
+        return self._serving.verdicts
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The names of the files' policies in whose place objects stand."""
+        return self._serving.replaced
 
     def refresh(self) -> str:
-        """Compile the set anew where a file changed: ``loaded``, ``refused``, or empty where nothing changed.
+        """Compile the files anew where one changed: ``loaded``, ``refused``, or empty where nothing changed.
 
         Raises OSError for a folder that cannot be listed.
         """
         changes = self._watch.look()
         if not changes.changed and not changes.gone:
             return ""
-        try:
-            self.revision, self.problems = read(self._paths), ()
-        except PolicyErrors as errors:
-            self.problems = errors.problems
-            return "refused"
-        return "loaded"
+        with self._lock:
+            try:
+                self._files, self._file_problems = read(self._paths), ()
+            except PolicyErrors as errors:
+                self._file_problems = errors.problems
+                self._serving = self._told(self._serving.revision)
+                return "refused"
+            self._serving = self._told(self._combined())
+            return "loaded"
+
+    def set_objects(self, objs: Mapping[str, Json]) -> str:
+        """Make ``objs`` (raw, by name) all the objects that there are, and compile those whose content is new:
+        ``refused`` where one of these does not compile, else ``loaded``, or empty where no content changed.
+        """
+        with self._lock:
+            changed = self._objects.take(objs)
+            self._serving = self._told(self._combined() if changed else self._serving.revision)
+            if not changed:
+                return ""
+            bad = any(entry.problems for name, entry in self._objects.items() if name in changed)
+            return "refused" if bad else "loaded"
+
+    def _combined(self) -> Revision:
+        objects = [entry.good for _, entry in self._objects.items() if entry.good is not None]
+        policies = {compiled.name: compiled for compiled in (*self._files.policies, *objects)}
+        revision = revision_of(policies.values())
+        return audited(revision) if self._audit else revision
+
+    def _told(self, revision: Revision) -> _Serving:
+        in_files = {compiled.name for compiled in self._files.policies}
+        problems = [problem for _, entry in self._objects.items() for problem in entry.problems]
+        verdicts = {name: _verdict(entry, revision, name in in_files) for name, entry in self._objects.items()}
+        replaced = tuple(name for name, entry in self._objects.items() if entry.good is not None and name in in_files)
+        return _Serving(revision, (*self._file_problems, *problems), verdicts, replaced)
+
+
+def _verdict(entry: PolicyObject, revision: Revision, in_files: bool) -> Verdict:
+    if not entry.problems:
+        message = f"serves in revision {revision.hash}{', in place of that in the files' if in_files else ''}"
+        return Verdict(entry.uid, entry.generation, True, "Serving", message)
+    if entry.good is not None:
+        rest = f"what it said in generation {entry.good_generation} goes on serving"
+    elif in_files:
+        rest = "the policy of this name in the files serves"
+    else:
+        rest = "left out: it has not compiled since this server started"
+    # One line a problem, without the object's own name.
+    lines = [replace(problem, file="").text for problem in entry.problems]
+    return Verdict(entry.uid, entry.generation, False, "DoesNotCompile", "\n".join([*lines, rest]))
