@@ -60,7 +60,7 @@ def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) 
     go = shutil.which("go")
     if go is None:
         raise NotBuilt("go is not on the path; the control plane is built from source: install Go 1.26 or newer")
-    print(f"building {', '.join(tools)} into {folder}: once, some minutes", file=sys.stderr, flush=True)
+    _tell(f"building {', '.join(tools)} into {folder}: once, some minutes")
     folder.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
@@ -75,21 +75,26 @@ def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) 
         if not folder.is_dir():
             Path(scratch).rename(folder)
             Path(scratch).mkdir()
-    print(f"built {folder.name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    _tell(f"built {folder.name} in {time.monotonic() - began:.0f} s")
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def main(releases: list[str]) -> int:
     """Build etcd and the given releases, or all."""
     unknown = set(releases) - KUBERNETES.keys()
     if unknown:
-        print(f"has the release {sorted(unknown)[0]}, needs one of {', '.join(KUBERNETES)}", file=sys.stderr)
+        _tell(f"has the release {sorted(unknown)[0]}, needs one of {', '.join(KUBERNETES)}")
         return 2
     try:
         etcd()
         for release in releases or KUBERNETES:
             kubernetes(release)
     except NotBuilt as problem:
-        print(problem, file=sys.stderr)
+        _tell(str(problem))
         return 1
     return 0
 

@@ -1,0 +1,90 @@
+"""Control planes for the tests of this folder: one for each release that tests share, and fresh ones."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e import build, processes
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import ControlPlane
+
+RELEASES = [each for each in os.environ.get("ALLOCGUARD_E2E_RELEASES", ",".join(build.KUBERNETES)).split(",") if each]
+
+_tests = itertools.count(1)
+_offsets: dict[Path, int] = {}
+
+
+@pytest.fixture(scope="session", params=RELEASES)
+def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The control plane of one release that all tests of a worker share, with the gate on in every component."""
+    plane = ControlPlane(tmp_path_factory.mktemp(f"v{request.param}"), request.param)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
+    """This test's own part of the shared control plane."""
+    part = Cluster(control_plane, f"t{next(_tests)}", tmp_path)
+    try:
+        yield part
+    finally:
+        part.close()
+
+
+@pytest.fixture(params=RELEASES)
+def fresh_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes a control plane of this test's own, for faults, restarts, gates and flags: ``fresh_cluster(gates=…)``.
+
+    Names in it are as the test gives them.
+    """
+    planes: list[ControlPlane] = []
+
+    def make(**options: Any) -> Cluster:
+        plane = ControlPlane(tmp_path / f"plane-{len(planes)}", request.param, **options)
+        planes.append(plane)
+        plane.start()
+        return Cluster(plane, "", tmp_path / f"cluster-{len(planes)}")
+
+    try:
+        yield make
+    finally:
+        for process in reversed(processes.running()):
+            if process.log.is_relative_to(tmp_path):
+                process.kill()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one release go to one worker, so that two workers have one control plane each."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        release = callspec and next((value for value in callspec.params.values() if value in RELEASES), None)
+        if release:
+            item.add_marker(pytest.mark.xdist_group(f"v{release}"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember how long the logs are, so that a failure shows what was written since."""
+    _offsets.clear()
+    _offsets.update({process.log: process.log.stat().st_size for process in processes.running()})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Show, with a test that failed, what the processes wrote meanwhile."""
+    report = yield
+    if report.failed:
+        for process in processes.running():
+            written = process.tail(20, _offsets.get(process.log, 0))
+            if written:
+                report.sections.append((f"log of {process.name}", written))
+    return report

@@ -1,0 +1,164 @@
+"""Processes of the control plane: started on ports of their own, watched, told about with their log when they die."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+# Below the range that the kernel takes ports of outgoing connections from, so that none of those is in the way.
+PORTS = range(20000, 30000)
+_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_ports = itertools.cycle(range(os.getpid() % len(PORTS), os.getpid() % len(PORTS) + len(PORTS)))
+_held: dict[int, IO[str]] = {}
+_running: list[Process] = []
+
+
+class Died(Exception):  # noqa: N818 - what ends a test at once, however patient it is
+    """A process that should run has ended; the message has the end of its log."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody else who asks here gets while this process lives, on any of the machine's workers."""
+    folder = Path(tempfile.gettempdir()) / f"allocguard-e2e-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for offset in itertools.islice(_ports, len(PORTS)):
+        port = PORTS[offset % len(PORTS)]
+        if port in _held:
+            continue
+        file = (folder / str(port)).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            file.close()
+            continue
+        _held[port] = file
+        return port
+    raise RuntimeError("no free port")
+
+
+class Process:
+    """One process: ``name`` for messages, its command line, and the file that takes what it writes."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name, self.command, self.log = name, [str(part) for part in command], log
+        self.environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log.touch()
+
+    @property
+    def pid(self) -> int:
+        """Its process id; it has one from its first start on."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it; the log goes on where it ended."""
+        with self.log.open("ab") as file:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                preexec_fn=_die_with_parent,
+            )
+        _running.append(self)
+
+    def stop(self, within: float = 15) -> int:
+        """Ask it to end, and make it end when it does not; gives its exit code."""
+        return self._end(signal.SIGTERM, within)
+
+    def kill(self) -> int:
+        """End it as a crash does."""
+        return self._end(signal.SIGKILL, 15)
+
+    def restart(self) -> None:
+        """End it and start it again, on the same port and data."""
+        self.stop()
+        self.start()
+
+    def wait(self, within: float) -> int:
+        """The exit code of a process that is expected to end by itself."""
+        assert self._process is not None
+        code = self._process.wait(within)
+        self._forget()
+        return code
+
+    def check(self) -> None:
+        """Raise Died when it has ended by itself."""
+        if self in _running and not self.running:
+            assert self._process is not None
+            self._forget()
+            raise Died(f"{self.name} ended with code {self._process.returncode}:\n{self.tail(40)}")
+
+    def tail(self, lines: int, since: int = 0) -> str:
+        """The last ``lines`` of what it wrote after the byte ``since`` of its log."""
+        with self.log.open("rb") as file:
+            file.seek(since)
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+    def _end(self, number: int, within: float) -> int:
+        self._forget()
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _forget(self) -> None:
+        if self in _running:
+            _running.remove(self)
+
+
+def running() -> tuple[Process, ...]:
+    """Every process that was started and not ended from here."""
+    return tuple(_running)
+
+
+def check() -> None:
+    """Raise Died when one of the running processes has ended by itself."""
+    for process in running():
+        process.check()
+
+
+def until(condition: object, within: float, what: str) -> None:
+    """Wait until ``condition()`` holds; raises Died, or TimeoutError with the log of what runs."""
+    assert callable(condition)
+    end = time.monotonic() + within
+    while not condition():
+        check()
+        if time.monotonic() > end:
+            logs = "\n".join(f"--- {process.name}\n{process.tail(15)}" for process in running())
+            raise TimeoutError(f"{what}: not within {within} s\n{logs}")
+        time.sleep(0.05)
+
+
+def _die_with_parent() -> None:
+    # A run that is killed must not leave its control plane behind.
+    _libc.prctl(_PDEATHSIG, signal.SIGKILL)
