@@ -17,6 +17,9 @@ from webhook.policy.problem import Problem
 from webhook.policy.revision import Revision, audited, revision_of
 from webhook.store.objects import PolicyObject, PolicyObjects
 
+# A condition's message has at most 32,768 characters.
+_MOST_LINES, _LONGEST_LINE = 20, 1000
+
 
 def shipped() -> str:
     """The folder of the policies that come with the guard: in the package, or beside it in a checkout."""
@@ -166,5 +169,7 @@ def _verdict(entry: PolicyObject, revision: Revision, in_files: bool) -> Verdict
     else:
         rest = "left out: it has not compiled since this server started"
     # One line a problem, without the object's own name.
-    lines = [replace(problem, file="").text for problem in entry.problems]
+    lines = [replace(problem, file="").text[:_LONGEST_LINE] for problem in entry.problems[:_MOST_LINES]]
+    if len(entry.problems) > len(lines):
+        lines.append(f"and {len(entry.problems) - len(lines)} more problems")
     return Verdict(entry.uid, entry.generation, False, "DoesNotCompile", "\n".join([*lines, rest]))
