@@ -67,3 +67,16 @@ def test_validations_and_exceptions_of_the_page_compile(policy) -> None:
     revision = compile_files({"p.yaml": yaml.safe_dump({**head, "spec": spec}).encode()})
     assert len(revision.policies[0].validations) == 3
     assert len(revision.policies[0].exceptions) == 1
+
+
+def test_the_condition_of_the_page_says_what_an_object_with_the_typo_gets() -> None:
+    from webhook.store.policies import PolicyStore, shipped
+
+    policy = yaml.safe_load(next(text for text in examples() if "kind: AdmissionPolicy" in text))
+    policy["metadata"] |= {"uid": "u", "generation": 1}
+    store = PolicyStore([shipped()])
+    store.set_objects({"maintenance": policy})
+    edited = yaml.safe_load(yaml.safe_dump(policy).replace("claim.allocating", "claim.alocating"))
+    edited["metadata"]["generation"] = 2
+    store.set_objects({"maintenance": edited})
+    assert store.verdicts["maintenance"].message in PAGE
