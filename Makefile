@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help venv demo test lint bench wheel lock clean
+.PHONY: help venv demo test e2e lint bench wheel lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -23,8 +23,12 @@ $(READY): requirements-dev.lock pyproject.toml
 demo: $(READY) ## certificates, a server on the example cluster, reviews, verdicts, the ledger, one explained denial
 	@$(BIN)/allocguard demo
 
-test: $(READY) ## all tests
+test: $(READY) ## all tests that need nothing but Python
 	$(BIN)/python -m pytest -n auto
+
+e2e: $(READY) ## tests on real control planes of every release, built first from source, which takes Go and minutes once
+	$(BIN)/python -m tests.e2e.build
+	$(BIN)/python -m pytest tests/e2e -n 2 --dist loadgroup
 
 lint: $(READY) ## style, types, layers, shipped policies and their cases
 	$(BIN)/ruff check .

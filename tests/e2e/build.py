@@ -1,11 +1,13 @@
 """Builds the real control plane from the Go module proxy, once, into a cache outside the checkout.
 
-``python -m tests.e2e.build [RELEASE…]`` builds what is not there yet and says how long that took. A folder of the cache
-is named by version and by the hash of go.mod and go.sum, so that an edit of either builds anew.
+``python -m tests.e2e.build [RELEASE…]`` builds what is not there yet and says how long that took. Without arguments it
+builds the releases of ``ALLOCGUARD_E2E_RELEASES`` (``1.36,1.37``), which are those that tests run on. A folder of the
+cache is named by version and by the hash of go.mod and go.sum, so that an edit of either builds anew.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -32,6 +34,12 @@ def cache() -> Path:
     return Path(given) if given else Path(home) / "allocguard" / "e2e"
 
 
+def releases() -> list[str]:
+    """The releases to test on: ``ALLOCGUARD_E2E_RELEASES``, else all that can be built."""
+    given = os.environ.get("ALLOCGUARD_E2E_RELEASES", "")
+    return [each.strip() for each in given.split(",") if each.strip()] or list(KUBERNETES)
+
+
 def etcd() -> Path:
     """The etcd binary, built first where it is missing."""
     return _built(MODULES / "etcd", "etcd", {"etcd": ETCD}, [])["etcd"]
@@ -52,7 +60,12 @@ def _built(module: Path, name: str, tools: dict[str, str], flags: list[str]) -> 
     digest = hashlib.sha256((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes()).hexdigest()[:12]
     folder = cache() / f"{name}-{digest}"
     if not folder.is_dir():
-        _build(module, folder, tools, flags)
+        cache().mkdir(parents=True, exist_ok=True)
+        with (cache() / ".lock").open("w") as lock:
+            # Whoever else builds makes the same: wait for it.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _build(module, folder, tools, flags)
     return {tool: folder / tool for tool in tools}
 
 
@@ -61,7 +74,6 @@ def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) 
     if go is None:
         raise NotBuilt("go is not on the path; the control plane is built from source: install Go 1.26 or newer")
     _tell(f"building {', '.join(tools)} into {folder}: once, some minutes")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
         for tool, package in tools.items():
@@ -71,10 +83,9 @@ def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) 
             )
             if done.returncode:
                 raise NotBuilt(f"{tool} cannot be built:\n{done.stderr[-4000:]}")
-        # Whoever builds at the same time has made the same: the first folder stays.
-        if not folder.is_dir():
-            Path(scratch).rename(folder)
-            Path(scratch).mkdir()
+        Path(scratch).rename(folder)
+        # The scratch folder is removed at the end, under its old name.
+        Path(scratch).mkdir()
     _tell(f"built {folder.name} in {time.monotonic() - began:.0f} s")
 
 
@@ -83,15 +94,16 @@ def _tell(line: str) -> None:
     sys.stderr.flush()
 
 
-def main(releases: list[str]) -> int:
-    """Build etcd and the given releases, or all."""
-    unknown = set(releases) - KUBERNETES.keys()
-    if unknown:
-        _tell(f"has the release {sorted(unknown)[0]}, needs one of {', '.join(KUBERNETES)}")
-        return 2
+def main(asked: list[str]) -> int:
+    """Build etcd and the releases asked for."""
+    wanted = asked or releases()
+    for release in wanted:
+        if release not in KUBERNETES:
+            _tell(f"has the release {release}, needs one of {', '.join(KUBERNETES)}")
+            return 2
     try:
         etcd()
-        for release in releases or KUBERNETES:
+        for release in wanted:
             kubernetes(release)
     except NotBuilt as problem:
         _tell(str(problem))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.e2e import build, processes
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import ControlPlane
 
-RELEASES = [each for each in os.environ.get("ALLOCGUARD_E2E_RELEASES", ",".join(build.KUBERNETES)).split(",") if each]
+RELEASES = build.releases()
 
 _tests = itertools.count(1)
 _offsets: dict[Path, int] = {}

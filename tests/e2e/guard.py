@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import ssl
 import sys
 from base64 import b64encode
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -28,12 +30,13 @@ ROWS: list[tuple[str, str, list[str], list[str]]] = [
 ]
 
 
+_probes = itertools.count()
+
+
 class Guard:
     """``allocguard serve`` on loopback ports of its own, in ``folder``; ``arguments`` come after those."""
 
     def __init__(self, name: str, folder: Path, admin: Client, arguments: list[str]) -> None:
-        from datetime import UTC, datetime
-
         self.name, self.folder, self._admin = name, folder, admin
         self.port, self.metrics_port = free_port(), free_port()
         self.url, self.metrics_url = f"https://127.0.0.1:{self.port}", f"https://127.0.0.1:{self.metrics_port}"
@@ -122,7 +125,7 @@ class Guard:
         mutate: bool = False,
         exempt: tuple[str, ...] = ("kube-system",),
     ) -> None:
-        """Register it by hand, by url, for ``rows``; it takes effect within about a second."""
+        """Register it by hand, by url, for ``rows``; in force when this returns."""
         endpoint = "mutate" if mutate else "validate"
         trusted = b64encode(self.authority).decode()
         webhooks = [
@@ -146,18 +149,41 @@ class Guard:
 
 
 def register(admin: Client, endpoint: str, name: str, webhooks: list[Json]) -> None:
-    """Write the configuration ``name`` of ``validate`` or ``mutate`` webhooks, over the one that is there."""
+    """Write the configuration ``name`` of ``validate`` or ``mutate`` webhooks, over the one that is there, and wait
+    until the API server goes by it.
+    """
     path = f"{CONFIGURATIONS}/{KINDS[endpoint]}"
     kind = {"validate": "ValidatingWebhookConfiguration", "mutate": "MutatingWebhookConfiguration"}[endpoint]
+    label = {"e2e.allocguard.dev/probe": f"{name}-{next(_probes)}"}
+    # Nobody answers there: once the label is refused, the others of this configuration are in force too.
+    probe = {
+        "name": "probe.e2e.test",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        "objectSelector": {"matchLabels": label},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
     body = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
         "metadata": {"name": name},
-        "webhooks": webhooks,
+        "webhooks": [*webhooks, probe],
     }
     try:
         admin.create(path, body)
     except ApiError as error:
         if error.code != 409:
             raise
-        admin.patch(f"{path}/{name}", {"webhooks": webhooks})
+        admin.patch(f"{path}/{name}", {"webhooks": body["webhooks"]})
+
+    def in_force() -> bool:
+        try:
+            probing = {"metadata": {"name": "probe", "labels": label}}
+            admin.create("/api/v1/namespaces/default/configmaps", probing, dryRun="All")
+        except ApiError as error:
+            return "probe.e2e.test" in error.message
+        return False
+
+    until(in_force, 20, f"the registration of {name} is in force")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import ssl
 import threading
 import time
@@ -72,6 +74,7 @@ class Recorder:
     ) -> None:
         self.seen: list[Seen] = []
         self.answer = answer
+        self._connections: set[socket.socket] = set()
         port = free_port()
         certificates = folder / name
         ensure(certificates, ["127.0.0.1"], datetime.now(UTC))
@@ -109,9 +112,12 @@ class Recorder:
             register(admin, endpoint, name, [webhook])
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering, and close what the API server keeps open."""
         self._server.shutdown()
         self._server.server_close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def of(self, what: str, endpoint: str = "validate") -> list[Seen]:
         """The reviews of ``what``, as ``pods/status UPDATE``, in the order they came."""
@@ -128,6 +134,14 @@ class Recorder:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                recorder._connections.add(self.connection)
+
+            def finish(self) -> None:
+                recorder._connections.discard(self.connection)
+                super().finish()
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
