@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePath
 
 
 class CertificateError(Exception):
-    """A certificate, key or folder that cannot serve: ``place`` is the path, ``reason`` what is wrong with it."""
+    """A certificate, key, folder or Secret that cannot serve: ``place`` names it, ``reason`` is what is wrong."""
 
-    def __init__(self, place: Path, reason: str) -> None:
+    def __init__(self, place: PurePath, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
         self.place = place
         self.reason = reason

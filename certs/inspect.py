@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from certs.bundle import AUTHORITY_CERTIFICATE, SERVING_CERTIFICATE, Bundle
+from certs.bundle import AUTHORITY_CERTIFICATE, SERVING_CERTIFICATE, Material
 from certs.error import CertificateError
 
 
@@ -66,24 +66,24 @@ def is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def problems(bundle: Bundle, now: datetime) -> list[CertificateError]:
-    """Why a client that trusts ``bundle.authorities`` would refuse its serving certificate at ``now``; empty when fine.
+def problems(held: Material, now: datetime) -> list[CertificateError]:
+    """Why a client that trusts ``held.authorities`` would refuse its serving certificate at ``now``; empty when fine.
 
-    Without authorities (a folder with no ``ca.crt``) the chain is not judged: only the client knows whom it trusts.
+    Without authorities (no ``ca.crt``) the chain is not judged: only the client knows whom it trusts.
     """
-    chain = bundle.serving.chain
+    chain = held.serving.chain
     reasons = [reason for certificate in chain if (reason := _period_problem(certificate, now))]
     if not hosts(chain[0]):
         reasons.append("has no subject alternative name, needs one: the API server looks at no other name")
-    found = [CertificateError(bundle.folder / SERVING_CERTIFICATE, reason) for reason in reasons]
-    if bundle.authorities:
-        found += _chain_problems(bundle, now)
+    found = [CertificateError(held.place / SERVING_CERTIFICATE, reason) for reason in reasons]
+    if held.authorities:
+        found += _chain_problems(held, now)
     return found
 
 
-def _chain_problems(bundle: Bundle, now: datetime) -> Iterable[CertificateError]:
-    place = bundle.folder / SERVING_CERTIFICATE
-    chain = bundle.serving.chain
+def _chain_problems(held: Material, now: datetime) -> Iterable[CertificateError]:
+    place = held.place / SERVING_CERTIFICATE
+    chain = held.serving.chain
     for child, parent in pairwise(chain):
         if not _issued(child, parent):
             name = child.subject.rfc4514_string()
@@ -92,16 +92,16 @@ def _chain_problems(bundle: Bundle, now: datetime) -> Iterable[CertificateError]
             )
             return
     last = chain[-1]
-    anchors = [each for each in bundle.authorities if each == last or _issued(last, each)]
+    anchors = [each for each in held.authorities if each == last or _issued(last, each)]
     if not anchors:
         issuer = last.issuer.rfc4514_string() or "an issuer without a name"
-        trusted = ", ".join(each.subject.rfc4514_string() for each in bundle.authorities)
+        trusted = ", ".join(each.subject.rfc4514_string() for each in held.authorities)
         fix = f"put the issuer's certificate in {AUTHORITY_CERTIFICATE}"
         yield CertificateError(place, f"was issued by {issuer}, not by {AUTHORITY_CERTIFICATE} ({trusted}); {fix}")
         return
     periods = [_period_problem(anchor, now) for anchor in anchors]
     if all(periods):
-        yield CertificateError(bundle.folder / AUTHORITY_CERTIFICATE, periods[0])
+        yield CertificateError(held.place / AUTHORITY_CERTIFICATE, periods[0])
 
 
 def _issued(child: x509.Certificate, parent: x509.Certificate) -> bool:

@@ -15,17 +15,22 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from certs import files
 from certs.authority import issue, make_authority
-from certs.bundle import Pair
+from certs.bundle import Material, Pair
 from certs.context import ServingContext
 from certs.error import CertificateError
-from certs.files import ensure, write
+from certs.files import ensure
 
 # Clients use the clock of the machine, so certificates have to be valid by that.
 NOW = datetime.now(UTC)
 SOMEBODY = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")])
 HOSTS = ["localhost", "127.0.0.1"]
 Run = Callable[[Coroutine[object, object, None]], None]
+
+
+def write(folder: Path, authority: Pair, serving: Pair) -> None:
+    files.write(folder, Material(folder, serving, authority.chain, authority))
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

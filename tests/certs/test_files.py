@@ -17,13 +17,19 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
+from certs import files
 from certs.authority import issue, make_authority
-from certs.bundle import Pair, to_pem
+from certs.bundle import Material, Pair, to_pem
 from certs.error import CertificateError
-from certs.files import FILES, changed, ensure, load, read, signature, write
+from certs.files import changed, ensure, load, read, signature
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 HOSTS = ["localhost", "127.0.0.1"]
+STEADY = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+
+
+def write(folder: Path, authority: Pair, serving: Pair) -> None:
+    files.write(folder, Material(folder, serving, authority.chain, authority))
 
 
 def copy_plain(folder: Path, to: Path, *names: str) -> Path:
@@ -49,7 +55,7 @@ def test_an_empty_place_is_filled_and_then_kept(tmp_path: Path) -> None:
     assert again.authority is not None
     assert again.authorities == (again.authority.certificate,)
     assert load(folder, NOW).serving.certificate == first.serving.certificate
-    assert all((folder / name).is_file() for name in FILES)
+    assert all((folder / name).is_file() for name in STEADY)
 
 
 def test_only_the_owner_reads_keys_whatever_the_umask(tmp_path: Path) -> None:
@@ -60,7 +66,7 @@ def test_only_the_owner_reads_keys_whatever_the_umask(tmp_path: Path) -> None:
             ensure(folder, HOSTS, NOW)
         finally:
             os.umask(before)
-        modes = {name: stat.S_IMODE((folder / name).stat().st_mode) for name in FILES}
+        modes = {name: stat.S_IMODE((folder / name).stat().st_mode) for name in STEADY}
         assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
 
 
@@ -142,7 +148,7 @@ def _key(name: str) -> bytes:
 def test_a_file_that_is_not_what_it_should_be_is_named(
     made: Path, tmp_path: Path, file: str, content: Callable[[Path], bytes], reason: str
 ) -> None:
-    folder = copy_plain(made, tmp_path / "plain", *FILES)
+    folder = copy_plain(made, tmp_path / "plain", *STEADY)
     (folder / file).write_bytes(content(made))
     with pytest.raises(CertificateError, match=reason) as raised:
         load(folder, NOW)
@@ -197,11 +203,11 @@ def test_replacing_leaves_only_the_new_version(made: Path) -> None:
         assert load(made, NOW).serving.certificate == renewed.certificate
     versions = [path for path in made.iterdir() if path.is_dir() and not path.is_symlink()]
     assert len(versions) == 1
-    assert sorted(path.name for path in versions[0].iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in versions[0].iterdir()) == sorted(STEADY)
 
 
 def test_plain_files_of_a_person_are_replaced(made: Path, tmp_path: Path) -> None:
-    folder = copy_plain(made, tmp_path / "plain", *FILES)
+    folder = copy_plain(made, tmp_path / "plain", *STEADY)
     authority = make_authority(NOW)
     renewed = issue(authority, HOSTS, NOW)
     write(folder, authority, renewed)
@@ -225,9 +231,9 @@ def test_a_reader_never_sees_half_a_pair_while_pairs_are_replaced(made: Path) ->
     """The writer is a process of its own; the reader resolves the folder's current version once, as one look does."""
     script = (
         "import sys; from pathlib import Path; from datetime import datetime\n"
-        "from certs.files import read, write; from certs.authority import issue\n"
-        "folder = Path(sys.argv[1]); now = datetime.fromisoformat(sys.argv[2]); ca = read(folder).authority\n"
-        "for _ in range(25): write(folder, ca, issue(ca, ['localhost'], now))\n"
+        "from certs.files import read, write; from certs.renewal import renew\n"
+        "folder = Path(sys.argv[1]); now = datetime.fromisoformat(sys.argv[2])\n"
+        "for _ in range(25): write(folder, renew(read(folder), now))\n"
     )
     seen: set[int] = set()
     with subprocess.Popen([sys.executable, "-c", script, str(made), NOW.isoformat()]) as writer:
@@ -256,7 +262,7 @@ def test_a_change_is_seen_by_stat_alone(made: Path, tmp_path: Path) -> None:
     write(made, authority, issue(authority, HOSTS, NOW))
     assert changed(made, last)
 
-    plain = copy_plain(made, tmp_path / "plain", *FILES)
+    plain = copy_plain(made, tmp_path / "plain", *STEADY)
     last = signature(plain)
     (plain / "tls.key").unlink()
     assert changed(plain, last)
@@ -270,7 +276,7 @@ def test_a_bundle_of_several_authorities_is_trusted_while_they_change(made: Path
 
 
 def test_a_certificate_with_a_broken_extension_is_refused(made: Path, tmp_path: Path) -> None:
-    folder = copy_plain(made, tmp_path / "plain", *FILES)
+    folder = copy_plain(made, tmp_path / "plain", *STEADY)
     authority = read(made).authority
     assert authority is not None
     key = authority.key

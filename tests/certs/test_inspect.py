@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.authority import issue, make_authority
-from certs.bundle import Bundle, Pair
+from certs.bundle import Material, Pair
 from certs.inspect import describe, problems
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -27,8 +27,8 @@ def intermediate(root: Pair, authority: bool = True) -> Pair:
     return Pair((certificate,), key)
 
 
-def said(bundle: Bundle, now: datetime = NOW) -> list[str]:
-    return [str(problem) for problem in problems(bundle, now)]
+def said(held: Material, now: datetime = NOW) -> list[str]:
+    return [str(problem) for problem in problems(held, now)]
 
 
 def test_a_description_says_what_a_person_asks_for() -> None:
@@ -39,7 +39,7 @@ def test_a_description_says_what_a_person_asks_for() -> None:
     assert seen.hosts == ("a.example", "10.0.0.1", "::1")
     assert seen.key == "ECDSA secp256r1"
     assert not seen.authority
-    assert seen.not_before == NOW - timedelta(minutes=5)
+    assert seen.not_before == NOW - timedelta(hours=1)
     assert seen.not_after == NOW + timedelta(days=90)
     assert seen.days_left == 88
     der = ssl.PEM_cert_to_DER_cert(certificate.public_bytes(Encoding.PEM).decode())
@@ -76,20 +76,20 @@ def test_kinds_of_keys_have_names(
 def test_a_sound_bundle_has_no_problem_from_its_first_to_its_last_second() -> None:
     root = make_authority(NOW)
     serving = issue(root, ["a.example"], NOW)
-    bundle = Bundle(FOLDER, serving, root.chain, root)
+    held = Material(FOLDER, serving, root.chain, root)
     for moment in (serving.certificate.not_valid_before_utc, NOW, serving.certificate.not_valid_after_utc):
-        assert said(bundle, moment) == []
+        assert said(held, moment) == []
 
 
 def test_dates_are_judged_at_the_given_time() -> None:
     root = make_authority(NOW)
-    bundle = Bundle(FOLDER, issue(root, ["a.example"], NOW), root.chain, root)
-    assert said(bundle, NOW + timedelta(days=91)) == [
+    held = Material(FOLDER, issue(root, ["a.example"], NOW), root.chain, root)
+    assert said(held, NOW + timedelta(days=91)) == [
         "certs/tls.crt: CN=allocguard expired at 2027-02-27T12:00:00Z, it is 2027-02-28T12:00:00Z now; issue it again"
     ]
-    early = said(bundle, NOW - timedelta(days=1))
+    early = said(held, NOW - timedelta(days=1))
     assert early[0] == (
-        "certs/tls.crt: CN=allocguard is valid from 2026-11-29T11:55:00Z, it is 2026-11-28T12:00:00Z now; "
+        "certs/tls.crt: CN=allocguard is valid from 2026-11-29T11:00:00Z, it is 2026-11-28T12:00:00Z now; "
         "check the clock"
     )
 
@@ -107,21 +107,21 @@ def test_an_expired_authority_is_named_unless_a_valid_one_is_trusted_beside_it()
 
     old, new = root(-1), root(30)
     serving = issue(Pair((new,), key), ["a.example"], NOW)
-    assert said(Bundle(FOLDER, serving, (old, new))) == []
-    assert said(Bundle(FOLDER, serving, (old,)))[0].startswith("certs/ca.crt: CN=root expired at 2026-11-28")
+    assert said(Material(FOLDER, serving, (old, new))) == []
+    assert said(Material(FOLDER, serving, (old,)))[0].startswith("certs/ca.crt: CN=root expired at 2026-11-28")
 
 
 def test_another_authority_of_the_same_name_did_not_issue_it() -> None:
     serving = issue(make_authority(NOW), ["a.example"], NOW)
     other = make_authority(NOW)
-    assert said(Bundle(FOLDER, serving, other.chain)) == [
+    assert said(Material(FOLDER, serving, other.chain)) == [
         "certs/tls.crt: was issued by CN=allocguard authority, not by ca.crt (CN=allocguard authority); "
         "put the issuer's certificate in ca.crt"
     ]
 
 
 def test_without_authorities_the_chain_is_not_judged() -> None:
-    assert said(Bundle(FOLDER, issue(make_authority(NOW), ["a.example"], NOW))) == []
+    assert said(Material(FOLDER, issue(make_authority(NOW), ["a.example"], NOW))) == []
 
 
 def test_intermediates_are_followed_in_their_order() -> None:
@@ -129,12 +129,12 @@ def test_intermediates_are_followed_in_their_order() -> None:
     middle = intermediate(root)
     leaf = issue(middle, ["a.example"], NOW)
     whole = Pair((leaf.certificate, middle.certificate), leaf.key)
-    assert said(Bundle(FOLDER, whole, root.chain)) == []
+    assert said(Material(FOLDER, whole, root.chain)) == []
 
-    assert "not by ca.crt" in said(Bundle(FOLDER, leaf, root.chain))[0]
+    assert "not by ca.crt" in said(Material(FOLDER, leaf, root.chain))[0]
 
     shuffled = Pair((leaf.certificate, root.certificate, middle.certificate), leaf.key)
-    assert said(Bundle(FOLDER, shuffled, root.chain)) == [
+    assert said(Material(FOLDER, shuffled, root.chain)) == [
         "certs/tls.crt: the certificate after CN=allocguard did not issue it; put each issuer after its own"
     ]
 
@@ -144,7 +144,7 @@ def test_a_certificate_that_is_no_authority_issues_nothing() -> None:
     middle = intermediate(root, authority=False)
     leaf = issue(middle, ["a.example"], NOW)
     whole = Pair((leaf.certificate, middle.certificate), leaf.key)
-    assert said(Bundle(FOLDER, whole, root.chain)) != []
+    assert said(Material(FOLDER, whole, root.chain)) != []
 
 
 def test_a_certificate_that_trusts_itself_serves() -> None:
@@ -154,7 +154,7 @@ def test_a_certificate_that_trusts_itself_serves() -> None:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("a.example")]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    assert said(Bundle(FOLDER, Pair((certificate,), key), (certificate,))) == []
+    assert said(Material(FOLDER, Pair((certificate,), key), (certificate,))) == []
 
 
 def test_a_common_name_alone_is_no_host() -> None:
@@ -163,6 +163,6 @@ def test_a_common_name_alone_is_no_host() -> None:
     certificate = x509.CertificateBuilder(
         root.certificate.subject, PEOPLE, key.public_key(), 7, NOW, NOW + timedelta(days=5)
     ).sign(root.key, hashes.SHA256())
-    assert said(Bundle(FOLDER, Pair((certificate,), key), root.chain)) == [
+    assert said(Material(FOLDER, Pair((certificate,), key), root.chain)) == [
         "certs/tls.crt: has no subject alternative name, needs one: the API server looks at no other name"
     ]

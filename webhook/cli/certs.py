@@ -12,7 +12,7 @@ from webhook.cli.console import Unusable, out, paint
 from webhook.cli.options import Time, now, output_option
 
 if TYPE_CHECKING:
-    from certs.bundle import Bundle
+    from certs.bundle import Material
     from certs.inspect import Description
 
 _folder = click.option(
@@ -54,12 +54,12 @@ def init(folder: Path, hosts: tuple[str, ...], output: str) -> int:
 
     moment = now()
     try:
-        bundle = ensure(folder, hosts or DEFAULT_HOSTS, moment)
+        held = ensure(folder, hosts or DEFAULT_HOSTS, moment)
     except CertificateError as error:
         raise Unusable(str(error)) from error
     except ValueError as error:
         raise click.UsageError(f"--host {error}") from error
-    return _show(bundle, moment, output, hosts)
+    return _show(held, moment, output, hosts)
 
 
 @certs.command(
@@ -75,33 +75,33 @@ def show(folder: Path, at: datetime, output: str) -> int:
     from certs.files import read
 
     try:
-        bundle = read(folder)
+        held = read(folder)
     except CertificateError as error:
         raise Unusable(str(error)) from error
-    return _show(bundle, at, output)
+    return _show(held, at, output)
 
 
-def _show(bundle: Bundle, at: datetime, output: str, hosts: tuple[str, ...] = ()) -> int:
+def _show(held: Material, at: datetime, output: str, hosts: tuple[str, ...] = ()) -> int:
     from certs.inspect import describe, problems
     from webhook.cli.output import dump
 
-    found = [str(each) for each in problems(bundle, at)]
-    serving = describe(bundle.serving.chain[0], at)
+    found = [str(each) for each in problems(held, at)]
+    serving = describe(held.serving.chain[0], at)
     missing = [host for host in hosts if host not in serving.hosts]
     if missing:
-        place = bundle.folder / "tls.crt"
+        place = held.place / "tls.crt"
         found.append(f"{place}: is not for {', '.join(missing)}; remove tls.crt and tls.key, then run init again")
-    authorities = [describe(each, at) for each in bundle.authorities]
+    authorities = [describe(each, at) for each in held.authorities]
     if output != "text":
         value = {
-            "folder": str(bundle.folder),
+            "folder": str(held.place),
             "serving": _as_json(serving),
             "authorities": [_as_json(each) for each in authorities],
             "problems": found,
         }
         out(dump(value, output))
     else:
-        out("\n".join(_text(bundle, serving, authorities, found)))
+        out("\n".join(_text(held, serving, authorities, found)))
     return 1 if found else 0
 
 
@@ -118,8 +118,8 @@ def _as_json(each: Description) -> dict[str, Any]:
     }
 
 
-def _text(bundle: Bundle, serving: Description, authorities: list[Description], found: list[str]) -> list[str]:
-    lines = [paint(str(bundle.folder), bold=True)]
+def _text(held: Material, serving: Description, authorities: list[Description], found: list[str]) -> list[str]:
+    lines = [paint(str(held.place), bold=True)]
     for role, each in [("serving", serving), *(("authority", each) for each in authorities)]:
         lines += [
             f"  {role:<10} {each.subject}",

@@ -46,7 +46,7 @@ def demo() -> int:
         arguments = ["--host", "127.0.0.1", "--port", "0", "--metrics-port", "0"]
         for name in ("certs", "cluster", "policies"):
             arguments += [f"--{name}", str(folder / name)]
-        with running(arguments, folder, bundle.folder / "ca.crt") as server:
+        with running(arguments, folder, folder / "certs" / "ca.crt") as server:
             _title("The server")
             _say(
                 f"{server.url} serves the shipped policies on the example cluster, and every answer below came from it."
