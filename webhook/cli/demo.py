@@ -41,7 +41,7 @@ def demo() -> int:
         for name, source in (("cluster", EXAMPLE / "cluster"), ("policies", Path(shipped()))):
             shutil.copytree(source, folder / name)
         _title("Certificates")
-        bundle = ensure(folder / "certs", DEFAULT_HOSTS, now())
+        ensure(folder / "certs", DEFAULT_HOSTS, now())
         _say(f"An authority and a serving certificate for {', '.join(DEFAULT_HOSTS[:2])}, valid for 90 days.")
         arguments = ["--host", "127.0.0.1", "--port", "0", "--metrics-port", "0"]
         for name in ("certs", "cluster", "policies"):
