@@ -9,7 +9,7 @@ between two reads, its retries are off, and its `Watch` is not used: it neither 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
@@ -89,7 +89,7 @@ class Api:
         """DELETE; ``body`` is a DeleteOptions, as for preconditions."""
         return _decoded(await self._whole("DELETE", path, params, body))
 
-    async def lines(self, path: str, timeout: float, **params: object) -> AsyncIterator[bytes]:
+    async def lines(self, path: str, timeout: float, **params: object) -> AsyncGenerator[bytes, None]:
         """The lines of a streamed answer, as of a watch, without their ends.
 
         The first item is empty: the server has accepted the request. Raises Unreachable when nothing came for

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from immutables import Map
@@ -23,6 +24,19 @@ Key = tuple[str, str]
 Shape = tuple[tuple[tuple[str, Any], ...], frozenset[tuple[str, bytes]]]
 K = TypeVar("K")
 T = TypeVar("T")
+
+_HELD = {
+    "Node": "nodes",
+    "ResourceSlice": "slices",
+    "ResourceClaim": "claims",
+    "ResourceClaimTemplate": "templates",
+    "Pod": "pods",
+    "DeviceClass": "classes",
+    "Namespace": "namespaces",
+    "DriverRollout": "rollouts",
+    "NodeResourceTopology": "topologies",
+}
+_NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod"})
 
 
 def _add(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
@@ -58,7 +72,8 @@ class Snapshot:
     ``node_shapes`` names of nodes with equal allocatable and equal slices, ``claims_by_uid``,
     ``device_claims`` claims that hold the device (driver, pool, device), ``pool_claims`` claims that hold any
     device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
-    by ``spec.nodeName``, ``claim_pods`` pods that use the claim (namespace, name).
+    by ``spec.nodeName``, ``claim_pods`` pods that use the claim (namespace, name). ``seen`` tells by kind when the
+    view of it was last known to be current; kinds that are not in it, as those of files, are never stale.
     """
 
     release: Release = field(default_factory=Release)
@@ -84,6 +99,7 @@ class Snapshot:
     pods_by_uid: Map[str, Pod] = Map()
     node_pods: Map[str, tuple[Pod, ...]] = Map()
     claim_pods: Map[Key, tuple[Pod, ...]] = Map()
+    seen: Map[str, datetime] = Map()
 
     def put(self, obj: Json) -> Snapshot:
         """This snapshot with the raw object added, in place of the one of its kind, namespace and name."""
@@ -140,6 +156,11 @@ class Snapshot:
         """This snapshot with ``claim`` in place of the claim of that namespace and name."""
         known = self.claims.get((claim.namespace, claim.name))
         return (self if known is None else self._without_claim(known))._with_claim(claim)
+
+    def keys(self, kind: str) -> set[Key]:
+        """(namespace, name) of all objects of ``kind``; no namespace for those of the cluster."""
+        held = getattr(self, _HELD[kind])
+        return set(held) if kind in _NAMESPACED else {("", name) for name in held}
 
     def knows(self, obj: Json) -> bool:
         """Whether an object of the same kind, namespace and name is in the snapshot."""

@@ -1,0 +1,237 @@
+"""A live cluster: the snapshot that a list and a watch of every kind keep up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.cluster.kinds import KINDS, POLICY, Kind
+from webhook.cluster.reflector import Key, Reflector
+from webhook.kube.raw import Json, mapping, text
+from webhook.kube.release import SUPPORTED, Release
+from webhook.kube.snapshot import Snapshot
+
+# How often the server is asked for its release, seconds: it changes when the control plane is upgraded.
+ASK_RELEASE = 60.0
+
+
+class Tell(Protocol):
+    """The log."""
+
+    def __call__(self, level: str, event: str, /, **fields: object) -> None:
+        """Write one line."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known about the view of one kind. ``problem`` is why it does not go on at present."""
+
+    listed: bool = False
+    seen: datetime | None = None
+    problem: str = ""
+    unknown: str = ""
+
+
+class LiveCluster:
+    """The objects of a live cluster, as a snapshot: the face of :class:`webhook.cluster.files.Cluster`.
+
+    ``run`` and everything it calls belong to one event loop, in a thread of its own. Other threads read
+    :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
+    ``minor`` None takes the server's release. ``on_policies`` is called from a thread of its own with all
+    AdmissionPolicy objects by name, once before the view counts as synced and after every change.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Callable[[], datetime],
+        tell: Tell,
+        minor: int | None = None,
+        gates: Mapping[str, bool] | None = None,
+        on_policies: Callable[[Mapping[str, Json]], object] = len,
+        kinds: Iterable[Kind] = KINDS,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._tell = tell
+        self._minor = minor
+        self._gates = dict(gates or {})
+        self._on_policies = on_policies
+        self._states = {kind.name: _State() for kind in kinds}
+        self._reflectors = [Reflector(api, kind, self) for kind in kinds]
+        self._told: set[tuple[str, str]] = set()
+        self._server = 0
+        self._policies_changed = asyncio.Event()
+        self._policies_given = False
+        self.policies: Mapping[str, Json] = {}
+        self.snapshot = Snapshot()
+        self.synced = False
+
+    def snapshot_for(self, obj: Json | None) -> Snapshot:
+        """The snapshot to judge ``obj`` by: the release is the server's, whatever ``obj`` carries."""
+        return self.snapshot
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled; trouble is told and waited out."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_release())
+            group.create_task(self._follow_policies())
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+
+    def ages(self, now: datetime) -> dict[str, float | None]:
+        """Seconds since the view of each kind was last known to be current; None for one that never was."""
+        return {
+            name: None if state.seen is None else max(0.0, (now - state.seen).total_seconds())
+            for name, state in self._states.items()
+            if not state.unknown
+        }
+
+    def checks(self) -> list[tuple[str, bool, str]]:
+        """(check, whether it is fine, what to know) of each kind and the release, for ``/readyz``.
+
+        Nothing that fails after everything was seen once makes a check fail: the snapshot goes on serving.
+        """
+        now = self._clock()
+        return [
+            ("release", self._server > 0, self._release_told()),
+            *((f"view of {name}", *self._told_of(state, now)) for name, state in list(self._states.items())),
+        ]
+
+    def _release_told(self) -> str:
+        if not self._server:
+            return "failed: the API server has not said its version yet"
+        judged = self.snapshot.release
+        return f"ok, {judged}" if judged.minor == self._server else f"ok, 1.{self._server}, judged as {judged}"
+
+    def _told_of(self, state: _State, now: datetime) -> tuple[bool, str]:
+        if not state.listed:
+            return False, f"failed: {state.problem or state.unknown or 'not listed yet'}"
+        if state.unknown:
+            return True, f"ok, but {state.unknown}"
+        age = f"{(now - state.seen).total_seconds():.0f}s ago" if state.seen else "never"
+        return True, f"ok, but {state.problem}; last seen {age}" if state.problem else f"ok, seen {age}"
+
+    async def _follow_release(self) -> None:
+        while True:
+            try:
+                self._server = await self._api.version()
+            except (ApiError, Unreachable) as error:
+                self._trouble("release", error)
+                await asyncio.sleep(1.0)
+                continue
+            self._fine("release")
+            minor = min(max(self._server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
+            release = Release(minor, self._gates)
+            if release != self.snapshot.release or not self.synced:
+                self.snapshot = replace(self.snapshot, release=release)
+                self._tell("info", "release", server=f"1.{self._server}", judged=str(release))
+            self._look_whether_synced()
+            await asyncio.sleep(ASK_RELEASE)
+
+    async def _follow_policies(self) -> None:
+        while True:
+            await self._policies_changed.wait()
+            self._policies_changed.clear()
+            try:
+                await asyncio.to_thread(self._on_policies, dict(self.policies))
+            except Exception as error:  # noqa: BLE001 - the last good policies go on serving
+                self._tell("error", "policies not taken in", message=f"{type(error).__name__}: {error}")
+            self._policies_given = True
+            self._look_whether_synced()
+
+    def put(self, kind: Kind, obj: Json) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        if kind.name == POLICY:
+            self.policies = {**self.policies, text(mapping(obj.get("metadata")).get("name")): obj}
+            self._policies_changed.set()
+        else:
+            self.snapshot = self.snapshot.put(obj)
+
+    def drop(self, kind: Kind, key: Key) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        if kind.name == POLICY:
+            self.policies = {name: obj for name, obj in self.policies.items() if name != key[1]}
+            self._policies_changed.set()
+            return
+        metadata = {"namespace": key[0], "name": key[1]}
+        self.snapshot = self.snapshot.remove({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata})
+
+    def keys(self, kind: Kind) -> set[Key]:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        if kind.name == POLICY:
+            return {("", name) for name in self.policies}
+        return self.snapshot.keys(kind.name)
+
+    def current(self, kind: Kind, listed: bool) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        state, now = self._states[kind.name], self._clock()
+        if state.seen is None or (now - state.seen).total_seconds() >= 1 or listed:
+            state.seen = now
+            self.snapshot = replace(self.snapshot, seen=self.snapshot.seen.set(kind.name, now))
+        if listed:
+            self._listed(kind, state)
+        if state.problem or state.unknown:
+            state.problem = state.unknown = ""
+            self._fine(kind.name)
+
+    def failed(self, kind: Kind, error: ApiError | Unreachable) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        self._states[kind.name].problem = self._trouble(kind.name, error)
+
+    def unknown(self, kind: Kind, detail: str) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        state = self._states[kind.name]
+        for key in self.keys(kind):
+            self.drop(kind, key)
+        if detail != state.unknown:
+            state.unknown, state.problem = detail, ""
+            level = "info" if kind.optional else "error"
+            self._tell(level, "kind not served", kind=kind.name, message=f"{detail}; it is looked for again")
+        if kind.optional:
+            self._listed(kind, state)
+
+    def _listed(self, kind: Kind, state: _State) -> None:
+        if not state.listed:
+            state.listed = True
+            if kind.name == POLICY:
+                self._policies_changed.set()
+            self._look_whether_synced()
+
+    def _look_whether_synced(self) -> None:
+        if self.synced or not self._server or not all(state.listed for state in self._states.values()):
+            return
+        if POLICY in self._states and not self._policies_given:
+            return
+        self.synced = True
+        self._tell("info", "cluster synced", release=str(self.snapshot.release), **counts(self.snapshot))
+
+    def _trouble(self, part: str, error: ApiError | Unreachable) -> str:
+        """Tell of ``error`` unless that was done since all was fine: a server that is away is one trouble, not ten."""
+        refused = isinstance(error, ApiError)
+        message = f"the API server refuses: {error}" if refused else f"the API server does not answer: {error}"
+        key = (part, str(error.status)) if isinstance(error, ApiError) else ("", "")
+        if key not in self._told:
+            self._told.add(key)
+            self._tell("warning", "view refused" if refused else "API server lost", part=part, message=message)
+        return message
+
+    def _fine(self, part: str) -> None:
+        mine = {key for key in self._told if key[0] in ("", part)}
+        if mine:
+            self._told -= mine
+            self._tell("info", "view restored", part=part)
+
+
+def counts(snapshot: Snapshot) -> dict[str, int]:
+    """How many objects of the main kinds there are."""
+    return {
+        "nodes": len(snapshot.nodes),
+        "slices": len(snapshot.slices),
+        "claims": len(snapshot.claims),
+        "pods": len(snapshot.pods),
+    }

@@ -1,0 +1,227 @@
+"""Follows the objects of one kind: a list in pages, then a watch that is taken up again where it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Protocol
+
+import msgspec
+import orjson
+
+from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.cluster.kinds import Kind
+from webhook.kube.raw import Json, integer, mapping, members, text
+
+# How long the server is asked to keep up a watch, seconds: a little different for each, so that not all end at once.
+WATCH = (240, 480)
+# A quiet watch has a bookmark about once a minute. Without one for longer, the connection counts as cut.
+DEADLINE = 75.0
+# Between tries, seconds: the first, and the longest. A kind that the server does not know is looked for less often.
+FIRST_DELAY, LONGEST_DELAY, LONGEST_ASKED = 0.5, 5.0, 60.0
+UNKNOWN_DELAY = 30.0
+# A watch that stands for as long has told what happened before it began, seconds.
+_SETTLED = 1.0
+# Refused watches in a row, after which the objects are listed anew.
+_PATIENCE = 3
+# Objects after which other work of the event loop has its turn.
+_BREATH = 20
+
+Key = tuple[str, str]
+
+
+class Sink(Protocol):
+    """What a reflector tells."""
+
+    def put(self, kind: Kind, obj: Json) -> None:
+        """``obj`` was made or changed."""
+
+    def drop(self, kind: Kind, key: Key) -> None:
+        """The object (namespace, name) is gone."""
+
+    def keys(self, kind: Kind) -> set[Key]:
+        """(namespace, name) of all objects that were put and not dropped."""
+
+    def current(self, kind: Kind, listed: bool) -> None:
+        """What was told up to now is all there is at this moment; ``listed``: by a whole list."""
+
+    def failed(self, kind: Kind, error: ApiError | Unreachable) -> None:
+        """The server could not be asked, or refused. It is tried again."""
+
+    def unknown(self, kind: Kind, detail: str) -> None:
+        """The server does not serve the kind."""
+
+
+class _Page(msgspec.Struct):
+    metadata: Json = {}
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+
+
+class Reflector:
+    """Tells ``sink`` about the objects of ``kind``."""
+
+    def __init__(self, api: Api, kind: Kind, sink: Sink) -> None:
+        self._api = api
+        self._kind = kind
+        self._sink = sink
+        self._version = ""
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Follow the kind until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self.list()
+                await self._watch()
+            except ApiError as error:
+                await asyncio.sleep(await self._refused(error))
+            except Unreachable as error:
+                self._sink.failed(self._kind, error)
+                await asyncio.sleep(self._delay())
+            except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the view for good
+                self._version = ""
+                self._sink.failed(self._kind, Unreachable(f"internal error: {type(error).__name__}: {error}"))
+                await asyncio.sleep(LONGEST_DELAY)
+
+    async def list(self) -> None:
+        """Tell all objects there are, and drop those known that are none of them."""
+        gone = self._sink.keys(self._kind)
+        version = ""
+        count = 0
+        async for page in self._pages():
+            version = text(page.metadata.get("resourceVersion"))
+            for raw in page.items or ():
+                obj = _loaded(bytes(raw))
+                gone.discard(self._put(obj))
+                count += 1
+                if count % _BREATH == 0:
+                    await asyncio.sleep(0)
+        for key in gone:
+            self._sink.drop(self._kind, key)
+        self._version = version
+        self._sink.current(self._kind, listed=True)
+
+    async def _pages(self) -> AsyncIterator[_Page]:
+        token: str | None = None
+        while True:
+            params = {"limit": self._kind.page, "continue": token, "fieldSelector": self._kind.fields}
+            data = await self._api.raw(self._kind.path, **params)
+            try:
+                page = _PAGES.decode(data)
+            except msgspec.MsgspecError as error:
+                raise Unreachable(f"a list that cannot be read: {error}") from error
+            yield page
+            token = text(page.metadata.get("continue"))
+            if not token:
+                return
+
+    async def _watch(self) -> None:
+        params = {
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": True,
+            "timeoutSeconds": random.randint(*WATCH),
+            "fieldSelector": self._kind.fields,
+        }
+        count = 0
+        settled: asyncio.TimerHandle | None = None
+        try:
+            async with aclosing(self._api.lines(self._kind.path, DEADLINE, **params)) as lines:
+                async for line in lines:
+                    if not line:
+                        settled = asyncio.get_running_loop().call_later(_SETTLED, self._sink.current, self._kind, False)
+                        continue
+                    self._take(_loaded(line))
+                    self._failures = 0
+                    count += 1
+                    if count % _BREATH == 0:
+                        await asyncio.sleep(0)
+        finally:
+            if settled is not None:
+                settled.cancel()
+        if not count:
+            raise Unreachable("the watch ended without a word")
+
+    def _take(self, event: Json) -> None:
+        obj = mapping(event.get("object"))
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                self._put(obj)
+            case "DELETED":
+                self._sink.drop(self._kind, _key(obj))
+            case "BOOKMARK":
+                pass
+            case "ERROR":
+                told = text(obj.get("message"))
+                raise ApiError(integer(obj.get("code"), 500), text(obj.get("reason")), told or "the watch failed")
+            case other:
+                raise Unreachable(f"a watch event of type {str(other)[:40]!a}")
+        self._version = text(mapping(obj.get("metadata")).get("resourceVersion")) or self._version
+        self._sink.current(self._kind, listed=False)
+
+    def _put(self, obj: Json) -> Key:
+        # The objects of a list do not say what they are.
+        obj["kind"], obj["apiVersion"] = self._kind.name, self._kind.api_version
+        self._sink.put(self._kind, obj)
+        return _key(obj)
+
+    async def _refused(self, error: ApiError) -> float:
+        """Note what was refused; gives the seconds to wait."""
+        delay = self._delay()
+        if error.status == HTTPStatus.NOT_FOUND:
+            self._version = ""
+            try:
+                detail = await absence(self._api, self._kind)
+            except (ApiError, Unreachable) as unclear:
+                self._sink.failed(self._kind, unclear)
+                return delay
+            self._sink.unknown(self._kind, detail)
+            return UNKNOWN_DELAY * random.uniform(0.8, 1.0)
+        if error.status == HTTPStatus.GONE:
+            # The server no longer knows what came after; nothing is wrong with it.
+            self._version = ""
+            return 0.0 if self._failures == 1 else delay
+        if self._failures >= _PATIENCE:
+            self._version = ""
+        self._sink.failed(self._kind, error)
+        return max(delay, min(error.retry_after or 0.0, LONGEST_ASKED))
+
+    def _delay(self) -> float:
+        self._failures += 1
+        longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failures - 1, 10))
+        return longest * random.uniform(0.5, 1.0)
+
+
+async def absence(api: Api, kind: Kind) -> str:
+    """Why the server answers 404 to a list of ``kind``. Raises ApiError and Unreachable."""
+    try:
+        group = await api.get(f"/apis/{kind.group}")
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return f"the API server has no group {kind.group}"
+    versions = [text(each.get("version")) for each in members(group.get("versions"))]
+    if kind.version in versions:
+        return f"the API server has no {kind.plural} in {kind.api_version}"
+    return f"the API server has {kind.group} in {' and '.join(versions)}, needs {kind.version}"
+
+
+def _loaded(raw: bytes) -> Json:
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Unreachable(f"what is no JSON: {raw[:60].decode(errors='replace')!a}") from error
+    if not isinstance(found, dict):
+        raise Unreachable(f"what is no object: {raw[:60].decode(errors='replace')!a}")
+    return found
+
+
+def _key(obj: Json) -> Key:
+    metadata = mapping(obj.get("metadata"))
+    return (text(metadata.get("namespace")), text(metadata.get("name")))
