@@ -23,6 +23,8 @@ COMMANDS = {
     "ledger": "what every node has, and who is charged for it",
     "policy": "check and test policies",
     "certs": "make and look at the certificates of the webhook",
+    "install": "print or apply what runs in a cluster",
+    "uninstall": "remove it from a cluster",
     "demo": "the whole story on the shipped example cluster",
     "completion": "print the completion script of a shell",
 }

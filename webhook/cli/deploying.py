@@ -1,0 +1,102 @@
+"""What ``install`` and ``uninstall`` share: the deployed objects, how they are printed, and the cluster they go to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from webhook.cli.console import Unreachable, out
+from webhook.cli.output import dump
+from webhook.registration.manifests import NAMESPACE
+
+if TYPE_CHECKING:
+    from webhook.cluster.api import Api
+    from webhook.kube.raw import Json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Name(click.ParamType[str]):
+    """A name that ``reason`` has no complaint about."""
+
+    name = "name"
+
+    def __init__(self, needs: str, reason: Callable[[str], str | None]) -> None:
+        self._needs, self._reason = needs, reason
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name itself."""
+        if reason := self._reason(str(value)):
+            self.fail(f"{value!r} {reason}, needs {self._needs}", param, ctx)
+        return str(value)
+
+
+def namespace_option(function: F) -> F:
+    """``--namespace``."""
+    from webhook.kube.names import NEEDS_LABEL, dns_label
+
+    kind = Name(NEEDS_LABEL, dns_label)
+    return click.option("--namespace", type=kind, default=NAMESPACE, show_default=True, help="Where the guard runs.")(
+        function
+    )
+
+
+def cluster_access(function: F) -> F:
+    """``--kubeconfig`` and ``--context``."""
+    function = click.option("--context", metavar="NAME", help="The context of it.")(function)
+    return click.option("--kubeconfig", metavar="F", help="The cluster; default: as kubectl finds it.")(function)
+
+
+def printed(function: F) -> F:
+    """``-o``."""
+    choice = click.Choice(("yaml", "json"))
+    return click.option("-o", "--output", type=choice, default="yaml", show_default=True, help="How to print.")(
+        function
+    )
+
+
+def files() -> dict[str, bytes]:
+    """The files of the folder ``deploy``: in the package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "_shipped" / "deploy"
+    root = installed if installed.is_dir() else package.parent / "deploy"
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.yaml"))}
+
+
+def show(objects: list[Json], output: str) -> None:
+    """Print objects, as kubectl takes them."""
+    if output == "json":
+        out(dump({"apiVersion": "v1", "kind": "List", "items": objects}, "json"))
+    else:
+        out("\n---\n".join(dump(obj, "yaml") for obj in objects))
+
+
+def title(obj: Json) -> str:
+    """``Deployment allocguard-system/allocguard``."""
+    metadata = obj["metadata"]
+    name = "/".join(metadata[key] for key in ("namespace", "name") if key in metadata)
+    return f"{obj['kind']} {name}"
+
+
+def connected(kubeconfig: str | None, context: str | None, work: Callable[[Api], Awaitable[int]]) -> int:
+    """The exit code of ``work`` on the cluster; 3 where there is none, 1 where it refuses."""
+    from webhook.cluster import api as live
+    from webhook.cluster.access import CannotConnect, connect
+
+    async def run() -> int:
+        api = await connect(kubeconfig, context)
+        try:
+            return await work(api)
+        finally:
+            await api.close()
+
+    try:
+        return asyncio.run(run())
+    except (CannotConnect, live.Unreachable) as error:
+        raise Unreachable(str(error)) from error
+    except live.ApiError as error:
+        raise click.ClickException(f"the API server refuses: {error}") from error

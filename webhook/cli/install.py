@@ -1,0 +1,170 @@
+"""``allocguard install``: what runs in a cluster, printed or applied."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.console import Unusable, note, out
+from webhook.cli.deploying import Name, cluster_access, connected, files, namespace_option, printed, show, title
+from webhook.cli.options import policies_option
+from webhook.cli.output import dump
+from webhook.kube.names import NEEDS_DRIVER, driver_name
+from webhook.registration.manifests import IMAGE, MODES
+
+if TYPE_CHECKING:
+    from webhook.cluster.api import Api
+    from webhook.kube.raw import Json
+
+MANAGER = "allocguard-install"
+_FOLDER = "/etc/kubernetes/allocguard"
+# Seconds until the API server serves a new kind.
+_ESTABLISHED = 30.0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  allocguard install --mode audit | kubectl apply --server-side -f -
+  allocguard install --image registry.example/allocguard:0.1.0 --apply
+  allocguard install --static --url https://127.0.0.1:8443 --ca-file ca.crt"""
+)
+@namespace_option
+@click.option("--image", default=IMAGE, show_default=True, help="The image made by deploy/Containerfile.")
+@click.option(
+    "--mode", type=click.Choice(MODES), default=MODES[0], show_default=True, help="audit refuses nothing, fails open."
+)
+@click.option("--apply", is_flag=True, help="Apply instead of printing; with --static, write the files.")
+@click.option("--static", is_flag=True, help="The registration as files of the API server, without the API.")
+@click.option("--url", metavar="URL", help="With --static: where the API server reaches the guard.")
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path), metavar="F", help="With --static: who issued its certificate."
+)
+@click.option(
+    "--folder",
+    default=_FOLDER,
+    show_default=True,
+    metavar="D",
+    help="With --static: where the API server has them.",
+)
+@click.option(
+    "--driver",
+    "drivers",
+    type=Name(NEEDS_DRIVER, driver_name),
+    multiple=True,
+    help="With --static: a driver whose claims wait for the guard while it is away (repeatable).",
+)
+@policies_option
+@cluster_access
+@printed
+def install(
+    namespace: str,
+    image: str,
+    mode: str,
+    apply: bool,
+    static: bool,
+    url: str | None,
+    ca_file: Path | None,
+    folder: str,
+    drivers: tuple[str, ...],
+    policies: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+) -> int:
+    """Print what runs in a cluster (definitions, roles, service, deployment), or apply it.
+
+    The guard registers itself once it is ready, and keeps the registration as its policies need it.
+    """
+    if static:
+        return _static(policies, url, ca_file, folder, frozenset(drivers), mode == "audit", namespace, apply, output)
+    if url or ca_file or drivers or policies:
+        raise click.UsageError("--url, --ca-file, --driver and --policies go with --static")
+    from webhook.registration.manifests import Target, manifests
+
+    objects = manifests(files(), Target(mode, namespace, image))
+    if apply:
+        return connected(kubeconfig, context, lambda api: _apply(api, objects))
+    show(objects, output)
+    return 0
+
+
+def _static(
+    policies: tuple[str, ...],
+    url: str | None,
+    ca_file: Path | None,
+    folder: str,
+    drivers: frozenset[str],
+    audit: bool,
+    namespace: str,
+    apply: bool,
+    output: str,
+) -> int:
+    from certs.error import CertificateError
+    from certs.files import read_certificates
+    from webhook.policy.compile import PolicyErrors
+    from webhook.registration.static import static_files
+    from webhook.store.policies import read, shipped
+
+    if not url or not url.startswith("https://") or ca_file is None:
+        raise click.UsageError("--static needs --url https://HOST:PORT and --ca-file")
+    if not folder.startswith("/"):
+        raise click.UsageError(f"--folder has {folder}, needs an absolute path")
+    try:
+        read_certificates(ca_file)
+        revision = read(policies or [shipped()])
+    except CertificateError as error:
+        raise Unusable(str(error)) from error
+    except PolicyErrors as errors:
+        for each in errors.problems:
+            note(each.text)
+        raise Unusable("policies: have problems; make them compile") from errors
+    documents = static_files(revision, url, ca_file.read_bytes(), folder, drivers, audit, namespace)
+    if not drivers and not audit:
+        note("no --driver: while the guard is away claims are allocated unjudged; slices with mappings wait")
+    if not apply:
+        if output == "json":
+            out(dump({f"{folder}/{place}": document for place, document in documents.items()}, "json"))
+        else:
+            out("\n---\n".join(f"# {folder}/{place}\n{dump(each, 'yaml')}" for place, each in documents.items()))
+        return 0
+    for place, document in documents.items():
+        path = Path(folder) / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The API server may read at any moment: it sees the old file or the new one.
+        fresh = path.with_name(f".{path.name}")
+        fresh.write_text(dump(document, "yaml") + "\n")
+        fresh.replace(path)
+        out(f"{path} written")
+    return 0
+
+
+async def _apply(api: Api, objects: list[Json]) -> int:
+    from webhook.registration.manifests import path
+
+    waiting: list[Json] = []
+    for obj in objects:
+        # What needs a new kind comes after it is served.
+        if waiting and obj["kind"] != "CustomResourceDefinition":
+            for each in waiting:
+                await _established(api, path(each))
+            waiting: list[Json] = []
+        await api.apply(path(obj), obj, MANAGER)
+        out(f"{title(obj)} applied")
+        if obj["kind"] == "CustomResourceDefinition":
+            waiting.append(obj)
+    return 0
+
+
+async def _established(api: Api, where: str) -> None:
+    from webhook.kube.raw import mapping, members
+
+    async with asyncio.timeout(_ESTABLISHED):
+        while True:
+            conditions = members(mapping((await api.get(where)).get("status")).get("conditions"))
+            if any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions):
+                return
+            await asyncio.sleep(0.2)

@@ -1,0 +1,100 @@
+"""``allocguard uninstall``: removes what ``install`` made, in an order in which nothing is left standing in the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.console import note, out
+from webhook.cli.deploying import cluster_access, connected, files, namespace_option, printed, show, title
+
+if TYPE_CHECKING:
+    from webhook.cluster.api import Api
+    from webhook.kube.raw import Json
+
+
+_DEFINITION = "CustomResourceDefinition"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  allocguard uninstall
+  allocguard uninstall --apply"""
+)
+@namespace_option
+@click.option("--apply", is_flag=True, help="Remove it; without, print what would be removed, in order.")
+@cluster_access
+@printed
+def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str | None, output: str) -> int:
+    """Remove what `install` made, the registration first.
+
+    The definitions of policies and rollouts stay while there are objects of them. Exit code 1: a server that runs
+    elsewhere registered itself again.
+    """
+    from webhook.registration.manifests import Target, manifests
+
+    objects = _removal(manifests(files(), Target(namespace=namespace)))
+    if apply:
+        return connected(kubeconfig, context, lambda api: _remove(api, objects))
+    show([_reference(obj) for obj in objects if obj["kind"] != _DEFINITION], output)
+    note("the two definitions are not listed: policies and rollouts would go with them")
+    return 0
+
+
+def _removal(objects: list[Json]) -> list[Json]:
+    """In the order of removal: who would put the registration back loses the right to, the registration goes while the
+    guard still answers, then everything else, the last applied first.
+    """
+    from webhook.registration.configurations import API_VERSION, MUTATING, NAME, VALIDATING
+
+    hooks = [{"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": NAME}} for kind in (VALIDATING, MUTATING)]
+    right = ("ClusterRoleBinding", f"{NAME}-registration")
+    first = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == right]
+    return [*first, *hooks, *(obj for obj in reversed(objects) if obj not in first)]
+
+
+async def _remove(api: Api, objects: list[Json]) -> int:
+    for obj in objects:
+        if obj["kind"] == _DEFINITION and (kept := await _instances(api, obj)):
+            note(f"{title(obj)} stays with {kept} objects; delete it when they may go too")
+        elif await _gone(api, obj):
+            out(f"{title(obj)} removed")
+    again = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration") and await _gone(api, obj)]
+    for obj in again:
+        note(f"{title(obj)} was there again, and is removed again; stop the server that makes it")
+    return 1 if again else 0
+
+
+async def _gone(api: Api, obj: Json) -> bool:
+    """Delete it; whether it was there."""
+    from webhook.cluster.api import ApiError
+    from webhook.registration.manifests import path
+
+    try:
+        await api.delete(path(obj))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
+async def _instances(api: Api, definition: Json) -> int:
+    from webhook.cluster.api import ApiError
+    from webhook.kube.raw import members
+    from webhook.kube.rollout import API_VERSION
+
+    try:
+        found = await api.get(f"/apis/{API_VERSION}/{definition['spec']['names']['plural']}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return 0
+    return len(members(found.get("items")))
+
+
+def _reference(obj: Json) -> Json:
+    metadata = {key: obj["metadata"][key] for key in ("namespace", "name") if key in obj["metadata"]}
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
