@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def ensure(folder: Path, hosts: Sequence[str], now: datetime) -> Material:
     return read(folder)
 
 
-def keep(folder: Path, hosts: Sequence[str], now: datetime, injected: bool = False) -> Material:
+def keep(folder: Path, hosts: Sequence[str], now: datetime, injected: Collection[x509.Certificate] = ()) -> Material:
     """As :func:`ensure`, with everything done that is due; see :func:`certs.renewal.due`, which has the arguments."""
     held = ensure(folder, hosts, now)
     if due(held, now, hosts, injected) is None:
@@ -58,8 +58,7 @@ def keep(folder: Path, hosts: Sequence[str], now: datetime, injected: bool = Fal
         held = read(folder)
         while (step := due(held, now, hosts, injected)) is not None:
             write(folder, step)
-            # What was injected is not yet what the step trusts.
-            held, injected = step, False
+            held = step
     return held
 
 

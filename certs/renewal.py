@@ -13,7 +13,7 @@ told apart by the place they write to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Literal
@@ -28,11 +28,13 @@ from certs.inspect import is_authority, problems
 Phase = Literal["steady", "announced", "retiring"]
 
 
-def due(held: Material, now: datetime, hosts: Sequence[str], injected: bool) -> Material | None:
+def due(
+    held: Material, now: datetime, hosts: Sequence[str], injected: Collection[x509.Certificate] = ()
+) -> Material | None:
     """The next step that ``held`` is due for, None when there is none; ask again after each.
 
     ``now`` is the clock of those who verify, the API servers. ``hosts`` are the names that the serving certificate has
-    to be for. ``injected`` says that every API server goes by all of ``held.authorities``.
+    to be for. ``injected`` are authorities that every API server is known to go by.
 
     Both kinds of certificate are due at two thirds of their life, and what is expired or from the future at once. An
     authority that was not made here is its owner's: it is never replaced unasked. Without the key of an authority
@@ -43,7 +45,7 @@ def due(held: Material, now: datetime, hosts: Sequence[str], injected: bool) -> 
         return None
     if held.upcoming and not _valid(held.upcoming.certificate, now):
         return announce(held, now)
-    if held.upcoming and (injected or not _valid(authority.certificate, now)):
+    if held.upcoming and (set(held.authorities) <= set(injected) or not _valid(authority.certificate, now)):
         return switch(held, now, hosts)
     if held.retiring and all(now > each.not_valid_after_utc for each in held.retiring if not is_authority(each)):
         return drop(held)

@@ -13,8 +13,9 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.kube.raw import Json, mapping, text
@@ -57,7 +58,7 @@ class Leader:
         finally:
             if self.leading:
                 self.leading = False
-                await self._release()
+                await _to_the_end(self._release())
 
     async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
         self.leading = True
@@ -151,6 +152,14 @@ class Leader:
             "metadata": mapping(lease.get("metadata")) or {"name": self._name},
             "spec": spec,
         }
+
+
+async def _to_the_end(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Finish ``coroutine``, which takes a limited time, although the task that waits for it is cancelled again."""
+    task = asyncio.create_task(coroutine)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
 
 
 def _duration(spec: Json) -> float:
