@@ -151,7 +151,7 @@ async def _apply(api: Api, objects: list[Json]) -> int:
         if waiting and obj["kind"] != "CustomResourceDefinition":
             for each in waiting:
                 await _established(api, path(each))
-            waiting: list[Json] = []
+            waiting = []
         await api.apply(path(obj), obj, MANAGER)
         out(f"{title(obj)} applied")
         if obj["kind"] == "CustomResourceDefinition":

@@ -11,8 +11,11 @@ def listed_drivers(snapshot: Snapshot, registered: frozenset[str]) -> frozenset[
     """The drivers with a DriverRollout, those whose slices have a mapping, and those that were ``registered`` before
     and still have slices or allocated devices: a driver that lost its mappings is the one to look at.
     """
-    there = registered & {*snapshot.driver_slices, *(driver for driver, _ in snapshot.pool_claims)}
-    return frozenset(name for name in {*snapshot.rollouts, *snapshot.mapped_slices, *there} if name)
+    found = {*snapshot.rollouts, *snapshot.mapped_slices}
+    left = {name for name in registered - found if name not in snapshot.driver_slices}
+    # Only for them the many pools of claims are gone through.
+    held = {driver for driver, _ in snapshot.pool_claims if driver in left} if left else set()
+    return frozenset(name for name in found | (registered - left) | held if name)
 
 
 def registered_drivers(configuration: Json | None) -> frozenset[str]:
