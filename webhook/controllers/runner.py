@@ -21,6 +21,8 @@ from webhook.cluster.live import LiveCluster
 from webhook.controllers.certificates import Certificates
 from webhook.controllers.leader import Leader
 from webhook.controllers.policy_status import PolicyStatus
+from webhook.controllers.registration import Registration
+from webhook.registration.configurations import Address
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 
@@ -93,6 +95,12 @@ class Controllers:
         self._leader = Leader(api, settings.namespace, LEASE, identity, log)
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
         self._shared: dict[str, Shared] = {"policy status": PolicyStatus(api, cluster, policies, log, clock)}
+        if settings.service or settings.url:
+            address = _address(settings.service, settings.url)
+            bundle = self._certificates.ca_bundle
+            self._shared["registration"] = Registration(
+                api, cluster, policies, address, bundle, settings.audit, settings.namespace, log
+            )
 
     async def run(self) -> None:
         """Run until cancelled; then the Lease is given back."""
@@ -147,3 +155,12 @@ class Controllers:
             self._troubles[name] = trouble
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, _LONGEST)
+
+
+def _address(service: str | None, url: str | None) -> Address:
+    """Where the API server reaches us: ``url``, or ``service`` as ``NAMESPACE/NAME[:PORT]``."""
+    if url:
+        return Address(url=url)
+    namespace, _, rest = (service or "").partition("/")
+    name, _, port = rest.partition(":")
+    return Address(namespace=namespace, name=name, port=int(port or 443))
