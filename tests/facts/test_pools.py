@@ -1,11 +1,13 @@
 """Pool phases. Names such as a1 or b2 are numbers of field reports: what went wrong in practice."""
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 
 from tests.facts.builders import (
     NOW,
@@ -284,10 +286,17 @@ def test_age_is_no_evidence_unless_the_driver_promises_to_write():
 
 
 def test_our_own_late_view_makes_every_pool_unknown():
-    objs = [node(), slice_of(grp())]
-    assert phase(*objs, view_age=89) == ("Fresh", [])
-    assert phase(*objs, view_age=91) == ("Unknown", ["view-stale"])
-    assert phase(*objs, rollout(freshness={"window": "5m"}), view_age=200) == ("Fresh", [])
+    def seen(kind, seconds, *objs):
+        ages = {"ResourceSlice": 5, "Pod": 5, kind: seconds}
+        seen = Map({kind: NOW - timedelta(seconds=age) for kind, age in ages.items()})
+        state = pool_state(replace(world(node(), slice_of(grp()), *objs), seen=seen), "d.example", "n1", "n1", NOW)
+        return state.phase, [(reason.rule, reason.has) for reason in state.reasons]
+
+    assert seen("ResourceSlice", 89) == ("Fresh", [])
+    assert seen("ResourceSlice", 91) == ("Unknown", [("view-stale", "slices last seen 1m31s ago")])
+    assert seen("ResourceSlice", 200, rollout(freshness={"window": "5m"})) == ("Fresh", [])
+    assert seen("Pod", 120) == ("Unknown", [("view-stale", "pods last seen 2m ago")])
+    assert seen("DeviceClass", 1000) == ("Fresh", [])
 
 
 def test_the_half_written_pool_of_the_samples_is_refused():

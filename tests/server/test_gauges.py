@@ -15,7 +15,7 @@ def samples(*extra: dict[str, object]) -> dict[tuple[str, ...], float]:
     snapshot = build([*fleet.cluster(2), *extra], Release(36))
     return {
         (sample.name.removeprefix("allocguard_"), *sample.labels.values()): sample.value
-        for family in gauges("abc", snapshot, Book(), NOW, 0.25)
+        for family in gauges("abc", snapshot, Book(), NOW, {"ResourceSlice": 0.25})
         for sample in family.samples
     }
 

@@ -89,6 +89,14 @@ def cluster_options(function: F) -> F:
     )(function)
 
 
+def live_options(function: F) -> F:
+    """``--kubeconfig`` and ``--context``."""
+    return _chain(
+        click.option("--kubeconfig", metavar="PATH", help="A live cluster, by this kubeconfig."),
+        click.option("--context", metavar="NAME", help="A live cluster, by this context of the kubeconfig."),
+    )(function)
+
+
 def version_options(function: F) -> F:
     """``--kubernetes-version`` and ``--feature-gates``."""
     return _chain(
@@ -96,7 +104,7 @@ def version_options(function: F) -> F:
             "--kubernetes-version",
             "minor",
             type=Version(),
-            help="The release to judge by; default: the newest that fits the objects.",
+            help="The release to judge by; default: the live server's, or the newest that fits the objects.",
         ),
         click.option(
             "--feature-gates",

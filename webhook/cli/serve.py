@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
 from webhook.cli.console import Unreachable, Unusable, problem
-from webhook.cli.options import Time, now, policies_option, version_options
+from webhook.cli.options import Time, live_options, now, policies_option, version_options
+
+_CERTS = "allocguard-certs"
+_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Reference(click.ParamType[str]):
+    """An object of the cluster by its namespace and name; with ``port``, a port after them."""
+
+    def __init__(self, port: bool = False) -> None:
+        self.name = "NAMESPACE/NAME[:PORT]" if port else "NAMESPACE/NAME"
+        self._pattern = re.compile(f"{_NAME}/{_NAME}" + (r"(:[1-9][0-9]{0,4})?" if port else ""))
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The reference as it was given."""
+        if not self._pattern.fullmatch(str(value)):
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        return str(value)
+
+
+class Url(click.ParamType[str]):
+    """Where the API server finds a webhook: https, without query and user, as webhook configurations want it."""
+
+    name = "https://HOST:PORT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The URL, without a slash at its end."""
+        try:
+            parts = urlsplit(str(value))
+            fine = parts.scheme == "https" and parts.hostname and parts.port != 0
+        except ValueError:
+            fine = False
+        if not fine or parts.query or parts.fragment or "@" in parts.netloc:
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        return str(value).rstrip("/")
 
 
 @click.command(
     epilog="""\b
 Examples:
   allocguard serve --cluster objects/ --certs allocguard-certs/
-  allocguard serve --cluster objects/ --certs allocguard-certs/ --policies my-policies/ --port 0 --metrics-port 0
+  allocguard serve --kubeconfig ~/.kube/config --url https://10.0.0.7:8443 --mode audit
+  allocguard serve --service allocguard-system/allocguard --certs-secret allocguard-system/allocguard-certs
   curl --cacert allocguard-certs/ca.crt 'https://localhost:8443/readyz?verbose'
 \b
+Without --cluster it watches the live cluster: --kubeconfig/--context, KUBECONFIG, ~/.kube/config, or that of the pod.
 Files of the cluster and policies are watched; a bad edit is refused and the last good set goes on serving."""
 )
 @click.option("--host", default="0.0.0.0", show_default=True, help="The address to listen on.")
@@ -32,12 +74,23 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 @click.option(
     "--certs",
     type=click.Path(path_type=Path),
-    default=Path("allocguard-certs"),
-    show_default=True,
     metavar="DIR",
+    show_default=f"{_CERTS}, or a temporary one with --certs-secret",
     help="ca.crt, ca.key, tls.crt and tls.key; made when missing.",
 )
+@click.option("--certs-secret", "secret", type=Reference(), help="Keep certificates in this Secret, for all replicas.")
+@click.option("--service", type=Reference(port=True), help="Register this Service as the webhook.")
+@click.option("--url", type=Url(), help="Register this URL as the webhook, instead of a Service.")
+@click.option(
+    "--mode",
+    type=click.Choice(("enforce", "audit")),
+    default="enforce",
+    show_default=True,
+    help="audit: refuse nothing, tell everything, and register with failurePolicy Ignore.",
+)
+@click.option("--namespace", default="allocguard-system", show_default=True, help="Our own namespace.")
 @click.option("--cluster", "clusters", metavar="PATH", multiple=True, help="Objects of the cluster (repeatable).")
+@live_options
 @click.option(
     "--at",
     type=Time(),
@@ -50,8 +103,15 @@ def serve(
     host: str,
     port: int,
     metrics_port: int,
-    certs: Path,
+    certs: Path | None,
+    secret: str | None,
+    service: str | None,
+    url: str | None,
+    mode: str,
+    namespace: str,
     clusters: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
     at: datetime | None,
     policies: tuple[str, ...],
     minor: int | None,
@@ -59,32 +119,70 @@ def serve(
 ) -> int:
     """Serve /validate and /mutate over HTTPS, with /healthz, /readyz and /metrics. Logs are JSON lines on stderr."""
     from certs.error import CertificateError
+    from webhook.cluster.access import CannotConnect, NoCluster
     from webhook.policy.compile import PolicyErrors
     from webhook.server.run import CannotListenError, Settings
     from webhook.server.run import serve as run
 
-    if not clusters:
-        raise Unreachable("no cluster to ask: live clusters are not read yet; give its objects with --cluster PATH")
-    settings = Settings(
-        certs=certs,
-        cluster=clusters,
-        policies=policies,
-        host=host,
-        port=port,
-        metrics_port=metrics_port,
-        minor=minor,
-        gates=gates,
-        clock=now if at is None else lambda: at,
-    )
-    try:
-        run(settings)
-    except PolicyErrors as errors:
-        for each in errors.problems:
-            problem(each.text)
-        return 2
-    except (CertificateError, CannotListenError) as error:
-        raise Unusable(str(error)) from error
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise Unusable(f"{error.filename or clusters[0]}: cannot be read: {reason}; check the path") from error
+    if service and url:
+        raise click.UsageError("--service and --url are given, but one webhook has one address")
+    live = {"--kubeconfig": kubeconfig, "--context": context, "--service": service, "--url": url}
+    given = next((name for name, value in {**live, "--certs-secret": secret}.items() if value is not None), None)
+    if clusters and given:
+        raise click.UsageError(f"{given} is for a live cluster, but --cluster has its objects in files")
+    with _certificates(certs, secret) as folder:
+        settings = Settings(
+            certs=folder,
+            cluster=clusters,
+            policies=policies,
+            host=host,
+            port=port,
+            metrics_port=metrics_port,
+            hosts=(*_LOOPBACK, *_hosts(service, url)),
+            minor=minor,
+            gates=gates,
+            clock=now if at is None else lambda: at,
+            kubeconfig=kubeconfig,
+            context=context,
+            secret=secret,
+            service=service,
+            url=url,
+            audit=mode == "audit",
+            namespace=namespace,
+        )
+        try:
+            run(settings)
+        except PolicyErrors as errors:
+            for each in errors.problems:
+                problem(each.text)
+            return 2
+        except NoCluster as error:
+            raise Unreachable(str(error)) from error
+        except (CertificateError, CannotListenError, CannotConnect) as error:
+            raise Unusable(str(error)) from error
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            place = error.filename or next(iter(clusters), folder)
+            raise Unusable(f"{place}: cannot be read: {reason}; check the path") from error
     return 0
+
+
+@contextlib.contextmanager
+def _certificates(certs: Path | None, secret: str | None) -> Iterator[Path]:
+    """The folder to serve from; a temporary one for what a Secret holds."""
+    if certs is not None or secret is None:
+        yield certs or Path(_CERTS)
+        return
+    with tempfile.TemporaryDirectory(prefix="allocguard-certs-") as made:
+        yield Path(made)
+
+
+def _hosts(service: str | None, url: str | None) -> Iterator[str]:
+    """The names by which the API server will call."""
+    if service:
+        namespace, _, rest = service.partition("/")
+        name = rest.partition(":")[0]
+        yield f"{name}.{namespace}.svc"
+        yield f"{name}.{namespace}.svc.cluster.local"
+    if url:
+        yield str(urlsplit(url).hostname)

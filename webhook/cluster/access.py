@@ -17,7 +17,11 @@ _HOME = "~/.kube/config"
 
 
 class CannotConnect(Exception):  # noqa: N818 - the text says why
-    """There are no credentials to begin with: no kubeconfig, one that cannot be read, no such context."""
+    """There are no credentials to begin with: a kubeconfig that is not there or cannot be read, no such context."""
+
+
+class NoCluster(CannotConnect):
+    """Nobody said which cluster, and there is none that goes without saying."""
 
 
 async def connect(kubeconfig: str | None = None, context: str | None = None) -> Api:
@@ -54,7 +58,9 @@ def _source(kubeconfig: str | None, context: str | None) -> Callable[[Any], Awai
         raise CannotConnect(f"{kubeconfig}: is not there; name a kubeconfig")
     if os.environ.get("KUBERNETES_SERVICE_HOST") and context is None:
         return from_pod
-    raise CannotConnect(f"{' and '.join(paths)}: not there; give --kubeconfig, or the objects with --cluster")
+    if os.environ.get("KUBECONFIG"):
+        raise CannotConnect(f"{' and '.join(paths)}: not there; set KUBECONFIG to a kubeconfig")
+    raise NoCluster(f"no cluster to ask: there is no {_HOME}, and this is no pod; give --kubeconfig or --cluster PATH")
 
 
 class Access:

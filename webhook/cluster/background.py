@@ -24,18 +24,22 @@ class Background:
         """Begin ``coroutine``; the future has what becomes of it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def stop(self, seconds: float = 5.0) -> None:
-        """Cancel everything that runs, wait for it to end, at most ``seconds``, and end the thread."""
+    def stop(self, last: Coroutine[Any, Any, object] | None = None, seconds: float = 5.0) -> None:
+        """Cancel everything that runs, then run ``last``; wait at most ``seconds``; end the thread. Once."""
+        if self._loop.is_closed():
+            return
         with contextlib.suppress(TimeoutError):
-            self.submit(_cancel_others()).result(seconds)
+            self.submit(_end(last)).result(seconds)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(seconds)
         if not self._thread.is_alive():
             self._loop.close()
 
 
-async def _cancel_others() -> None:
+async def _end(last: Coroutine[Any, Any, object] | None) -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    if last is not None:
+        await last

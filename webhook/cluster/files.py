@@ -113,6 +113,17 @@ class Cluster:
         return tuple(problem for path in sorted(self._problems) for problem in self._problems[path])
 
     @property
+    def synced(self) -> bool:
+        """Whether everything has been seen once."""
+        return True
+
+    def checks(self) -> list[tuple[str, bool, str]]:
+        """(check, whether it is fine, what to know) for ``/readyz``."""
+        broken = self.problems
+        first = f"{broken[0].file}:{broken[0].line}:{broken[0].column}: {broken[0].message}" if broken else ""
+        return [("cluster", True, f"ok, but {len(broken)} cannot be read: {first}" if broken else "ok")]
+
+    @property
     def shapes(self) -> Counter[str]:
         """How many of the objects carry the field of each release."""
         return self._shapes

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.kinds import KINDS, POLICY, Kind
@@ -19,10 +19,13 @@ from webhook.kube.snapshot import Snapshot
 ASK_RELEASE = 60.0
 
 
+Level = Literal["info", "warning", "error"]
+
+
 class Tell(Protocol):
     """The log."""
 
-    def __call__(self, level: str, event: str, /, **fields: object) -> None:
+    def __call__(self, level: Level, event: str, **fields: object) -> None:
         """Write one line."""
 
 
@@ -41,7 +44,7 @@ class LiveCluster:
 
     ``run`` and everything it calls belong to one event loop, in a thread of its own. Other threads read
     :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
-    ``minor`` None takes the server's release. ``on_policies`` is called from a thread of its own with all
+    ``minor`` None takes the server's release. :attr:`on_policies` is called from a thread of its own with all
     AdmissionPolicy objects by name, once before the view counts as synced and after every change.
     """
 
@@ -52,7 +55,6 @@ class LiveCluster:
         tell: Tell,
         minor: int | None = None,
         gates: Mapping[str, bool] | None = None,
-        on_policies: Callable[[Mapping[str, Json]], object] = len,
         kinds: Iterable[Kind] = KINDS,
     ) -> None:
         self._api = api
@@ -60,13 +62,13 @@ class LiveCluster:
         self._tell = tell
         self._minor = minor
         self._gates = dict(gates or {})
-        self._on_policies = on_policies
         self._states = {kind.name: _State() for kind in kinds}
         self._reflectors = [Reflector(api, kind, self) for kind in kinds]
         self._told: set[tuple[str, str]] = set()
         self._server = 0
         self._policies_changed = asyncio.Event()
         self._policies_given = False
+        self.on_policies: Callable[[Mapping[str, Json]], object] = len
         self.policies: Mapping[str, Json] = {}
         self.snapshot = Snapshot()
         self.synced = False
@@ -138,7 +140,7 @@ class LiveCluster:
             await self._policies_changed.wait()
             self._policies_changed.clear()
             try:
-                await asyncio.to_thread(self._on_policies, dict(self.policies))
+                await asyncio.to_thread(self.on_policies, dict(self.policies))
             except Exception as error:  # noqa: BLE001 - the last good policies go on serving
                 self._tell("error", "policies not taken in", message=f"{type(error).__name__}: {error}")
             self._policies_given = True
@@ -190,7 +192,7 @@ class LiveCluster:
             self.drop(kind, key)
         if detail != state.unknown:
             state.unknown, state.problem = detail, ""
-            level = "info" if kind.optional else "error"
+            level: Level = "info" if kind.optional else "error"
             self._tell(level, "kind not served", kind=kind.name, message=f"{detail}; it is looked for again")
         if kind.optional:
             self._listed(kind, state)

@@ -27,6 +27,9 @@ _MOST_REASONS = 3
 # A lost mapping shows on every claim it booked: a pool that half the cluster uses need not be read to its end.
 _MOST_CLAIMS = 256
 
+# The kinds that a phase is made from, as messages call them.
+_EVIDENCE = {"ResourceSlice": "slices", "ResourceClaim": "claims", "Pod": "pods", "Node": "nodes"}
+
 WAIT = "new claims wait, bound ones stay; the driver has to finish publishing"
 
 
@@ -66,13 +69,10 @@ def pool_state(
     pool: str,
     node: str | None,
     now: datetime,
-    view_age: float | None = None,
     besides: str = "",
 ) -> PoolState:
-    """The phase of (driver, pool) as seen from ``node``.
-
-    ``view_age`` is how old the snapshot's slices are in seconds (None: files, never stale); ``besides`` is the id of
-    the claim under review, which is no evidence about the pool.
+    """The phase of (driver, pool) as seen from ``node``; ``besides`` is the id of the claim under review, which is no
+    evidence about the pool.
     """
     seen = view(snapshot, driver, pool, node)
     offered = survey(seen.kept)
@@ -84,13 +84,23 @@ def pool_state(
         if phase == "Fresh" and stale:
             phase = "Rebuilding"
         reasons += stale
-    window = rollout.window if rollout is not None else DEFAULT_WINDOW
-    if view_age is not None and view_age > window:
-        has = f"slices last seen {duration(view_age)} ago"
-        fix = "the guard's own watch is behind; the driver is not at fault"
-        phase, reasons = "Unknown", [Reason("view-stale", has, f"a view not older than {duration(window)}", fix)]
+    stale_view = _stale(snapshot, rollout, now)
+    if stale_view is not None:
+        phase, reasons = "Unknown", [stale_view]
     since = max((item.created for item in seen.kept), default="")
     return PoolState(driver, pool, node, phase, tuple(reasons), tuple(notes), offered, since)
+
+
+def _stale(snapshot: Snapshot, rollout: DriverRollout | None, now: datetime) -> Reason | None:
+    """What is too old to say anything by: the view of a kind that phases are made from."""
+    window = rollout.window if rollout is not None else DEFAULT_WINDOW
+    ages = {kind: (now - seen).total_seconds() for kind in _EVIDENCE if (seen := snapshot.seen.get(kind)) is not None}
+    kind = max(ages, key=lambda each: ages[each], default="")
+    if not kind or ages[kind] <= window:
+        return None
+    has = f"{_EVIDENCE[kind]} last seen {duration(ages[kind])} ago"
+    fix = "the guard's own watch is behind; the driver is not at fault"
+    return Reason("view-stale", has, f"a view not older than {duration(window)}", fix)
 
 
 def _phase(
@@ -304,9 +314,7 @@ def _all_elsewhere(claim: Claim, pool: tuple[str, str], seen: View) -> bool:
     return all(r.device in there for r in claim.allocation.results if (r.driver, r.pool) == pool)
 
 
-def allocation_pool_problems(
-    claim: Claim, snapshot: Snapshot, now: datetime, view_age: float | None = None
-) -> list[Finding]:
+def allocation_pool_problems(claim: Claim, snapshot: Snapshot, now: datetime) -> list[Finding]:
     """Why the pools of a claim's allocation cannot be relied on; empty for drivers that never mapped anything.
 
     An allocation on a mapped driver needs every pool of that driver to be Fresh on the allocation's node.
@@ -319,7 +327,7 @@ def allocation_pool_problems(
     for (driver, pool), index in sorted(first.items(), key=lambda item: item[1]):
         if _all_elsewhere(claim, (driver, pool), view(snapshot, driver, pool, node)):
             continue
-        state = pool_state(snapshot, driver, pool, node, now, view_age, claim.id)
+        state = pool_state(snapshot, driver, pool, node, now, claim.id)
         if not needed(snapshot, state, claim.id):
             continue
         path = f"status.allocation.devices.results[{index}].pool"

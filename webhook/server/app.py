@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from webhook.admission.decode import BadReview
-from webhook.server.service import Service
+from webhook.server.service import NotReady, Service
 from webhook.telemetry.metrics import CONTENT_TYPE
 
 # Of an object of 3 MiB, the API server's own limit, an update brings two, and a little around them.
@@ -123,6 +123,8 @@ class Reviews:
             reply = self._service.answer(self._endpoint, data, lambda: time.perf_counter() > spent)
         except TimeoutError:
             raise _Refused(408, f"the body was not there after {timeout:g} seconds") from None
+        except NotReady as early:
+            raise _Refused(503, str(early)) from early
         except BadReview as problem:
             raise _Refused(problem.status, str(problem)) from problem
         finally:
@@ -214,12 +216,10 @@ def readiness(service: Service) -> list[tuple[str, bool, str]]:
     revision = f"ok, revision {service.policies.revision.hash}"
     refused = service.policies.problems
     policies = f"{revision}; the latest edit is refused: {refused[0].text}" if refused else revision
-    broken = service.cluster.problems
-    first = f"{broken[0].file}:{broken[0].line}:{broken[0].column}: {broken[0].message}" if broken else ""
-    cluster = f"ok, but {len(broken)} cannot be read: {first}" if broken else "ok"
     return [
         ("policies", True, policies),
-        ("cluster", True, cluster),
+        *service.cluster.checks(),
+        *service.checks(),
         ("certificates", True, f"ok, but {service.certificate_problem}" if service.certificate_problem else "ok"),
         ("serving", not service.stopping, "failed: stopping" if service.stopping else "ok"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,17 +14,14 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.telemetry.metrics import gauge
 
-# Kinds whose age is told; all of them are as old as the last look at the files.
-KINDS = ("Node", "ResourceSlice", "ResourceClaim", "Pod", "DeviceClass", "DriverRollout")
 SOURCES = ("pods", "claims", "overhead", "reserved")
 
 
-def gauges(revision: str, snapshot: Snapshot, book: Book, now: datetime, age: float) -> Iterator[Metric]:
-    """The families; ``age`` is how old the snapshot is, seconds."""
+def gauges(revision: str, snapshot: Snapshot, book: Book, now: datetime, ages: Mapping[str, float]) -> Iterator[Metric]:
+    """The families; ``ages`` tells by kind how old the view of it is, seconds."""
     yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([revision], 1)])
-    yield gauge(
-        "snapshot_age_seconds", "Age of the view of the cluster", ["kind"], [([kind], round(age, 3)) for kind in KINDS]
-    )
+    rows = [([kind], round(age, 3)) for kind, age in ages.items()]
+    yield gauge("snapshot_age_seconds", "Since the view of the kind was last known to be current", ["kind"], rows)
     yield from _pools(snapshot, now)
     rollouts = sorted(snapshot.rollouts.items())
     yield gauge("rollout_stage", "1 for the stage", ["driver", "stage"], [([d, r.stage], 1) for d, r in rollouts])

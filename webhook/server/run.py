@@ -12,7 +12,8 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -26,10 +27,14 @@ from starlette.types import ASGIApp
 from certs.context import ServingContext
 from certs.error import CertificateError
 from certs.files import ensure
+from webhook.cluster.access import connect
+from webhook.cluster.background import Background
 from webhook.cluster.files import Cluster
+from webhook.cluster.live import LiveCluster
+from webhook.controllers.runner import Controllers
 from webhook.server.app import build, watching
 from webhook.server.connection import Connection
-from webhook.server.service import Service
+from webhook.server.service import Check, Service
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 
@@ -59,10 +64,14 @@ def _now() -> datetime:
 class Settings:
     """What ``allocguard serve`` is told. ``hosts`` go into a certificate that has to be made; ``minor`` None chooses
     the Kubernetes release by the objects; ports 0 take free ones.
+
+    Without ``cluster`` it is live, by ``kubeconfig`` and ``context`` as kubectl would have it. It registers itself
+    where it has a ``service`` (``NAMESPACE/NAME[:PORT]``) or ``url`` to register; ``secret`` (``NAMESPACE/NAME``) is
+    where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing.
     """
 
     certs: Path
-    cluster: Sequence[str]
+    cluster: Sequence[str] = ()
     policies: Sequence[str] = ()
     host: str = "0.0.0.0"
     port: int = 8443
@@ -71,30 +80,80 @@ class Settings:
     minor: int | None = None
     gates: Mapping[str, bool] = field(default_factory=dict)
     clock: Callable[[], datetime] = _now
+    kubeconfig: str | None = None
+    context: str | None = None
+    secret: str | None = None
+    service: str | None = None
+    url: str | None = None
+    audit: bool = False
+    namespace: str = "allocguard-system"
 
 
 def serve(settings: Settings, log: Log | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Raises PolicyErrors, CertificateError, OSError (a path of the cluster that is not
-    there) or CannotListenError where it cannot begin.
+    there), CannotConnect (no credentials) or CannotListenError where it cannot begin.
     """
     log = log or Log()
     try:
-        policies = PolicyStore(settings.policies or [shipped()])
-        cluster = Cluster(settings.cluster, settings.minor, settings.gates)
-        run(Service(policies, cluster, log, settings.clock), settings)
+        policies = PolicyStore(settings.policies or [shipped()], settings.audit)
+        if settings.cluster:
+            cluster = Cluster(settings.cluster, settings.minor, settings.gates)
+            run(Service(policies, cluster, log, settings.clock), settings)
+        else:
+            _serve_live(settings, policies, log)
     finally:
         log.close()
 
 
-def run(service: Service, settings: Settings) -> None:
-    """Serve ``service`` until SIGTERM or SIGINT; as :func:`serve`."""
+def _serve_live(settings: Settings, policies: PolicyStore, log: Log) -> None:
+    """Serve with a view of the live cluster, and the controllers that were asked for, in a thread of their own."""
+    background = Background()
+    ended: list[Check] = []
+
+    def watched(name: str, future: Future[None]) -> None:
+        if not future.cancelled():
+            error = future.exception()
+            ended.append((name, False, f"failed: has ended: {type(error).__name__}: {error}"))
+            log.write("error", f"{name} has ended", error=repr(error))
+
+    try:
+        api = background.submit(connect(settings.kubeconfig, settings.context)).result()
+        cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates)
+        parts: dict[str, Coroutine[None, None, None]] = {"view": cluster.run()}
+        checks: Callable[[], Iterable[Check]] = tuple
+        if settings.secret or settings.service or settings.url:
+            controllers = Controllers(settings, api, cluster, policies, log, settings.clock)
+            parts["controllers"], checks = controllers.run(), controllers.checks
+
+        def ages() -> dict[str, float]:
+            known = cluster.ages(settings.clock())
+            return {kind: age for kind, age in known.items() if age is not None}
+
+        service = Service(policies, cluster, log, settings.clock, ages, lambda: [*checks(), *ended])
+        cluster.on_policies = service.take_policies
+
+        def begin() -> None:
+            for name, part in parts.items():
+                background.submit(part).add_done_callback(partial(watched, name))
+
+        run(service, settings, begin)
+        background.stop(api.close(), DRAIN)
+    finally:
+        background.stop()
+
+
+def run(service: Service, settings: Settings, begin: Callable[[], object] = tuple) -> None:
+    """Serve ``service`` until SIGTERM or SIGINT; as :func:`serve`. ``begin`` is called once there are certificates and
+    sockets.
+    """
     named = [settings.host] if settings.host not in ("", "0.0.0.0", "::") else []
     ensure(settings.certs, list(dict.fromkeys([*settings.hosts, *named])), _now())
     context = ServingContext(settings.certs, _now())
     _raise_limit()
     main = _listen(settings.host, settings.port)
     beside = None if settings.metrics_port is None else _listen(settings.host, settings.metrics_port)
-    service.tell_cluster([])
+    service.tell_cluster()
+    begin()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -214,8 +273,12 @@ async def _run(service: Service, context: ServingContext, main: socket.socket, b
 async def _look(service: Service, context: ServingContext) -> None:
     """Take in edits of policies, cluster files and certificates. What goes wrong is said once, not twice a second."""
     told = ""
+    synced = service.cluster.synced
     while True:
         await asyncio.sleep(LOOK_EVERY)
+        if service.cluster.synced and not synced:
+            synced = True
+            gc.freeze()
         try:
             if await asyncio.to_thread(service.refresh):
                 gc.freeze()
@@ -246,7 +309,7 @@ class _ToLog(logging.Handler):
 
 
 def _forward_logs(log: Log) -> None:
-    for name in ("uvicorn.error", "asyncio"):
+    for name in ("uvicorn.error", "asyncio", "kubernetes", "aiohttp"):
         logger = logging.getLogger(name)
         logger.handlers = [_ToLog(log)]
         logger.propagate = False

@@ -5,20 +5,50 @@ answer, counted and logged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from webhook.admission.action import Answer, apply, denies, warns
 from webhook.admission.decide import Judged, Verdict, decide
 from webhook.admission.decode import decode
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
+from webhook.kube.raw import Json
+from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.server.gauges import gauges
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import Metrics
+
+# Kinds whose age is told of a cluster in files; all of them are as old as the last look.
+KINDS = ("Node", "ResourceSlice", "ResourceClaim", "Pod", "DeviceClass", "DriverRollout")
+
+Check = tuple[str, bool, str]
+
+
+class World(Protocol):
+    """A cluster to judge by, in files or live."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known at this moment."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was seen once: nothing can be judged before."""
+
+    def snapshot_for(self, obj: Json | None) -> Snapshot:
+        """What to judge ``obj`` by."""
+
+    def checks(self) -> list[Check]:
+        """(check, whether it is fine, what to know) for ``/readyz``."""
+
+
+class NotReady(Exception):  # noqa: N818 - an HTTP answer, no mistake
+    """Nothing can be judged yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +62,19 @@ class Reply:
 
 
 class Service:
-    """Judges reviews. ``clock`` gives the time that decisions are made for."""
+    """Judges reviews. ``clock`` gives the time that decisions are made for, ``ages`` how old the view of each kind is,
+    seconds, where the cluster is none of files; ``checks`` are more of them for ``/readyz``.
+    """
 
-    def __init__(self, policies: PolicyStore, cluster: Cluster, log: Log, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        policies: PolicyStore,
+        cluster: World,
+        log: Log,
+        clock: Callable[[], datetime],
+        ages: Callable[[], Mapping[str, float]] | None = None,
+        checks: Callable[[], Iterable[Check]] = tuple,
+    ) -> None:
         self.policies = policies
         self.cluster = cluster
         self.log = log
@@ -42,15 +82,20 @@ class Service:
         self.book = Book()
         self.stopping = False
         self.certificate_problem = ""
+        self.checks = checks
         self._looked = time.monotonic()
+        ages = ages or (lambda: dict.fromkeys(KINDS, time.monotonic() - self._looked))
         # Scrapes run in a thread of their own; a book is one thread's.
         scraped = Book()
-        self.metrics = Metrics(
-            lambda: gauges(policies.revision.hash, cluster.snapshot, scraped, clock(), time.monotonic() - self._looked)
-        )
+        self.metrics = Metrics(lambda: gauges(policies.revision.hash, cluster.snapshot, scraped, clock(), ages()))
 
     def answer(self, endpoint: str, data: bytes, expired: Callable[[], bool]) -> Reply:
-        """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``). Raises BadReview."""
+        """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``).
+
+        Raises BadReview, and NotReady before everything was seen once.
+        """
+        if not self.cluster.synced:
+            raise NotReady("the guard has not seen the whole cluster yet; try again")
         request = decode(data)
         snapshot = self.cluster.snapshot_for(request.object)
         verdict = decide(request, endpoint, self.policies.revision, snapshot, self.book, self.clock(), expired)
@@ -65,22 +110,32 @@ class Service:
     def refresh(self) -> bool:
         """Take in what changed in the files; whether anything did. Raises OSError for a folder that cannot be read."""
         outcome = self.policies.refresh()
-        if outcome:
-            self.metrics.reload(outcome)
-            self.log.write(
-                "error" if outcome == "refused" else "info",
-                f"policies {outcome}",
-                revision=self.policies.revision.hash,
-                problems=[problem.text for problem in self.policies.problems],
-            )
-        files = self.cluster.refresh()
+        self._tell_policies(outcome)
+        files = self.cluster.refresh() if isinstance(self.cluster, Cluster) else []
         if files:
             self.tell_cluster(files)
         self._looked = time.monotonic()
         return bool(outcome or files)
 
-    def tell_cluster(self, files: Sequence[str]) -> None:
+    def take_policies(self, objs: Mapping[str, Json]) -> None:
+        """Make ``objs``, by name, the AdmissionPolicy objects that the cluster has."""
+        self._tell_policies(self.policies.set_objects(objs))
+
+    def _tell_policies(self, outcome: str) -> None:
+        if not outcome:
+            return
+        self.metrics.reload(outcome)
+        self.log.write(
+            "error" if outcome == "refused" else "info",
+            f"policies {outcome}",
+            revision=self.policies.revision.hash,
+            problems=[problem.text for problem in self.policies.problems],
+        )
+
+    def tell_cluster(self, files: Sequence[str] = ()) -> None:
         """Log what the cluster's files hold and what in them is wrong; ``files`` are those just read."""
+        if not isinstance(self.cluster, Cluster):
+            return
         problems = [problem.text for problem in self.cluster.problems]
         self.log.write(
             "warning" if problems else "info",
