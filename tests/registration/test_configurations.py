@@ -1,0 +1,179 @@
+from base64 import b64decode
+
+import pytest
+
+from webhook.registration.configurations import Address, configurations, unregistered
+from webhook.store.policies import read, shipped
+
+HERE = Address(url="https://127.0.0.1:8443/")
+PEM = b"-----BEGIN CERTIFICATE-----\n"
+DRIVERS = frozenset({"cpu.example", "gpu.example"})
+
+
+def entries(revision, drivers=DRIVERS, **options):
+    """The entries of both configurations by name."""
+    pair = configurations(revision, HERE, PEM, drivers, **options)
+    return {entry["name"].removesuffix(".allocguard.dev"): entry for each in pair for entry in each["webhooks"]}
+
+
+@pytest.fixture(scope="module")
+def revision():
+    return read([shipped()])
+
+
+def test_the_shipped_policies_need_these_entries_and_no_more(revision):
+    assert list(entries(revision)) == [
+        "mapped-slices",
+        "guarded-slices",
+        "other-slices",
+        "guarded-allocations",
+        "other-allocations",
+        "new-claims",
+        "new-pods",
+        "pod-claim-status",
+        "pod-bindings",
+        "sent-mapped-slices.mutate",
+    ]
+
+
+def test_what_is_sent_without_a_driver_list(revision):
+    assert not [name for name in entries(revision, frozenset()) if name.startswith("guarded")]
+
+
+def test_failure_policies_timeouts_and_side_effects(revision):
+    found = {
+        name: (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"])
+        for name, entry in entries(revision).items()
+    }
+    assert found["guarded-allocations"] == ("Fail", 5, "NoneOnDryRun")
+    assert found["other-allocations"] == ("Ignore", 5, "NoneOnDryRun")
+    assert found["mapped-slices"] == found["guarded-slices"] == ("Fail", 5, "None")
+    assert found["pod-claim-status"] == found["pod-bindings"] == ("Ignore", 1, "None")
+    assert {failure for name, (failure, _, _) in found.items() if "slices" not in name and "guarded" not in name} == {
+        "Ignore"
+    }
+    assert found["sent-mapped-slices.mutate"][0] == "Ignore"
+
+
+def test_audit_fails_open_everywhere(revision):
+    assert {entry["failurePolicy"] for entry in entries(revision, audit=True).values()} == {"Ignore"}
+
+
+def test_every_entry_is_written_whole(revision):
+    for entry in entries(revision, namespace="guard").values():
+        assert entry["matchPolicy"] == "Equivalent"
+        assert entry["admissionReviewVersions"] == ["v1"]
+        [namespaces] = entry["namespaceSelector"]["matchExpressions"]
+        assert namespaces["operator"] == "NotIn"
+        assert "guard" in namespaces["values"]
+        for rule in entry["rules"]:
+            assert rule["apiVersions"] == ["v1"]
+            assert "*" not in [*rule["apiGroups"], *rule["resources"]]
+            assert rule["scope"] == "*"
+
+
+def test_addresses(revision):
+    by_url, _ = configurations(revision, HERE, PEM)
+    assert by_url["webhooks"][0]["clientConfig"]["url"] == "https://127.0.0.1:8443/validate/mapped-slices"
+    assert b64decode(by_url["webhooks"][0]["clientConfig"]["caBundle"]) == PEM
+    _, by_service = configurations(revision, Address(namespace="ns", name="guard", port=8443), PEM)
+    assert by_service["webhooks"][0]["clientConfig"]["service"] == {
+        "namespace": "ns",
+        "name": "guard",
+        "port": 8443,
+        "path": "/mutate/sent-mapped-slices",
+    }
+
+
+def test_the_drivers_are_written_down(revision):
+    validating, mutating = configurations(revision, HERE, PEM, DRIVERS)
+    assert validating["metadata"]["annotations"] == {"allocguard.dev/drivers": "cpu.example,gpu.example"}
+    assert "annotations" not in mutating["metadata"]
+
+
+def test_policies_for_files_register_nothing(compiled, policy, rule):
+    rules = [rule("resource.k8s.io", "resourceslices", "CREATE")]
+    assert entries(compiled(policy("p", rules, endpoint="check"))) == {}
+
+
+def test_a_resource_without_a_row_gets_an_entry_of_its_own(compiled, policy, rule):
+    deployments = rule("apps", "deployments", "CREATE", "UPDATE")
+    selector = {"matchLabels": {"team": "a"}}
+    first = policy("a", [deployments], constraints={"namespaceSelector": selector})
+    found = entries(compiled(first), namespace="guard")
+    entry = found["deployments.apps"]
+    assert (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"]) == ("Ignore", 5, "None")
+    assert entry["rules"] == [
+        {
+            "apiGroups": ["apps"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["deployments"],
+            "scope": "*",
+        }
+    ]
+    assert entry["namespaceSelector"] == {
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["guard"]}],
+    }
+    assert entry["clientConfig"]["url"].endswith("/validate/deployments.apps")
+    second = policy("b", [rule("apps", "deployments", "DELETE")])
+    entry = entries(compiled(first, second))["deployments.apps"]
+    assert "matchLabels" not in entry["namespaceSelector"]
+    assert entry["rules"][0]["operations"] == ["CREATE", "DELETE", "UPDATE"]
+
+
+def test_versions_of_other_peoples_groups_are_theirs(compiled, policy, rule):
+    rules = [
+        rule("widgets.example", "widgets", "CREATE", version="v1alpha1"),
+        rule("widgets.example", "widgets", "CREATE", "UPDATE", version="v2"),
+    ]
+    found = entries(compiled(policy("p", rules)))["widgets.widgets.example"]["rules"]
+    assert [(each["apiVersions"], each["operations"]) for each in found] == [
+        (["v1alpha1"], ["CREATE"]),
+        (["v2"], ["CREATE", "UPDATE"]),
+    ]
+
+
+def test_names_stay_names(compiled, policy, rule):
+    found = entries(compiled(policy("p", [rule(f"{'x' * 60}.example", "things/status", "UPDATE")], endpoint="mutate")))
+    [entry] = found.values()
+    tail = entry["clientConfig"]["url"].rpartition("/mutate/")[2]
+    assert len(tail) <= 63
+    assert entry["name"] == f"{tail}.mutate.allocguard.dev"
+
+
+def test_operations_of_a_row_that_nobody_asks_for_are_left_out(compiled, policy, rule):
+    found = entries(compiled(policy("p", [rule("resource.k8s.io", "resourceslices", "CREATE")])))
+    assert {tuple(each["rules"][0]["operations"]) for each in found.values()} == {("CREATE",)}
+    found = entries(compiled(policy("p", [rule("resource.k8s.io", "resourceclaims", "CREATE", "UPDATE")])))
+    assert set(found) == {"new-claims", "resourceclaims.resource.k8s.io"}
+    assert found["resourceclaims.resource.k8s.io"]["rules"][0]["operations"] == ["UPDATE"]
+
+
+def test_a_policy_about_releases_brings_their_entry(compiled, policy, rule):
+    rules = [rule("resource.k8s.io", "resourceclaims/status", "UPDATE")]
+    found = entries(compiled(policy("p", rules)))
+    assert set(found) == {"guarded-allocations", "other-allocations", "claim-releases"}
+    assert found["claim-releases"]["failurePolicy"] == "Ignore"
+
+
+def test_our_own_group_and_the_servers_own_are_never_registered(compiled, policy, rule):
+    never = [
+        rule("allocguard.dev", "driverrollouts", "*"),
+        rule("authorization.k8s.io", "subjectaccessreviews", "CREATE"),
+        rule("coordination.k8s.io", "leases", "UPDATE"),
+        rule("*", "*", "*"),
+    ]
+    revision = compiled(policy("p", never))
+    groups = {group for entry in entries(revision).values() for each in entry["rules"] for group in each["apiGroups"]}
+    assert groups == {"", "resource.k8s.io", "rbac.authorization.k8s.io"}
+    told = unregistered(revision)
+    assert len(told) == 4
+    assert told[0] == "p: allocguard.dev is not registered: it is our own"
+    assert told[3] == "p: * is registered for the guard's own resources only; name the others"
+
+
+def test_own_conditions_are_narrowed_and_can_be_left_out(revision):
+    assert entries(revision)["new-pods"]["matchConditions"][0]["name"] == "policies"
+    assert "matchConditions" not in entries(revision, narrow=False)["new-pods"]
