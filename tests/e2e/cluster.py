@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.client import ApiError, Client, Json
-from tests.e2e.control_plane import ControlPlane
+from tests.e2e.control_plane import GATE, ControlPlane
 from tests.e2e.driver import Driver, role_rules
 from tests.e2e.guard import CONFIGURATIONS, KINDS, Guard
 from tests.e2e.kinds import namespaced, path
@@ -136,8 +136,11 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
         resources: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        declares: bool = True,
     ) -> str:
-        """A ready node that has this much allocatable; gives its name."""
+        """A ready node that has this much allocatable; gives its name. Its kubelet ``declares`` that it knows what
+        devices cost, which 1.37 asks for and 1.36 does not know.
+        """
         full = self.name(name)
         amounts = {"cpu": cpu, "memory": memory, "pods": pods, "ephemeral-storage": "100Gi", **(resources or {})}
         self.as_admin.create(
@@ -152,6 +155,7 @@ class Cluster:
                     "allocatable": amounts,
                     "capacity": amounts,
                     "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+                    **({"declaredFeatures": [GATE]} if declares and self.minor >= 37 else {}),
                 },
             },
         )
@@ -240,7 +244,10 @@ class Cluster:
         account = f"{full}-{where}"
         self.service_account(account, role_rules(full))
         token = self.token(account, bound_to=self.get("Node", where))
-        return Driver(self, full, where, self.token_client(token), account)
+        driver = Driver(self, full, where, self.token_client(token), account)
+        # The authorizer takes a moment to learn of the role.
+        eventually(lambda: driver.client.get(path("Node", where)), within=10)
+        return driver
 
     def allocate(self, claim: str, driver: Driver, device: str, pod: str = "", **consumed: str) -> Json:
         """Write, as the scheduler does and without asking it, that ``claim`` has ``device``, and ``consumed`` of its
@@ -318,7 +325,7 @@ class Cluster:
         if objects is not None:
             file = folder / "objects.json"
             file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-            given = [f"--cluster={file}"]
+            given = [f"--cluster={file}", f"--kubernetes-version={self.release}"]
         else:
             given = [
                 f"--kubeconfig={self.plane.kubeconfig(*user, token=token)}",

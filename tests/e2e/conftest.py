@@ -83,7 +83,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if report.failed:
         for process in processes.running():
-            written = process.tail(20, _offsets.get(process.log, 0))
+            written = process.tail(15, _offsets.get(process.log, 0))
             if written:
-                report.sections.append((f"log of {process.name}", written))
+                cut = "\n".join(line[:500] for line in written.splitlines())
+                report.sections.append((f"log of {process.name}", cut))
     return report
