@@ -1,4 +1,4 @@
-"""The schemas of the custom resources against the readers of the same documents; API servers judge them in tests/e2e."""
+"""The schemas of the custom resources against the readers of the same documents (API servers: tests/e2e)."""
 
 from pathlib import Path
 
