@@ -62,6 +62,8 @@ def fresh_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ca
                 process.kill()
 
 
+# Before the plugin that reads the marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one release go to one worker, so that two workers have one control plane each."""
     for item in items:
