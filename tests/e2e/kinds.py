@@ -8,6 +8,7 @@ _KINDS = {
     "Pod": ("/api/v1", True, "pods"),
     "ServiceAccount": ("/api/v1", True, "serviceaccounts"),
     "Secret": ("/api/v1", True, "secrets"),
+    "ConfigMap": ("/api/v1", True, "configmaps"),
     "Event": ("/api/v1", True, "events"),
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", False, "clusterroles"),
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", False, "clusterrolebindings"),

@@ -75,7 +75,7 @@ class Recorder:
         self.seen: list[Seen] = []
         self.answer = answer
         self._connections: set[socket.socket] = set()
-        port = free_port()
+        self.port = port = free_port()
         certificates = folder / name
         ensure(certificates, ["127.0.0.1"], datetime.now(UTC))
         self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler(), bind_and_activate=False)
@@ -87,7 +87,8 @@ class Recorder:
         self._server.server_activate()
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
-        trusted = b64encode((certificates / "ca.crt").read_bytes()).decode()
+        self.authority = (certificates / "ca.crt").read_bytes()
+        trusted = b64encode(self.authority).decode()
         rules = [
             {
                 "apiGroups": [each.partition("/")[0]],
