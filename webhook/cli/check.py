@@ -12,7 +12,7 @@ import click
 from webhook.cli import sources
 from webhook.cli.console import note, out
 from webhook.cli.formats import FORMATS
-from webhook.cli.options import cluster_options, output_option, policies_option
+from webhook.cli.options import Where, cluster_options, output_option, policies_option
 
 if TYPE_CHECKING:
     from webhook.kube.documents import Document
@@ -35,10 +35,8 @@ Exit code 1: an error was found."""
 @output_option(*FORMATS)
 def check(
     files: tuple[str, ...],
-    clusters: tuple[str, ...],
+    where: Where,
     at: datetime,
-    minor: int | None,
-    gates: dict[str, bool],
     policies: tuple[str, ...],
     alone: bool,
     output: str,
@@ -53,12 +51,15 @@ def check(
     from webhook.cli.report import Report
     from webhook.cluster.files import choose_release, shapes_of
 
-    sources.check_stdin(files, clusters)
+    sources.check_stdin(files, where.clusters)
     revision = sources.revision(policies)
-    world = sources.cluster(clusters, minor, gates)
     found = sources.documents(files)
-    shapes = world.shapes + shapes_of(each.value for each in found)
-    snapshot = replace(world.snapshot, release=choose_release(shapes, minor, gates))
+    if where.named_live:
+        snapshot = sources.live(where).snapshot
+    else:
+        world = sources.in_files(where)
+        shapes = world.shapes + shapes_of(each.value for each in found)
+        snapshot = replace(world.snapshot, release=choose_release(shapes, where.minor, where.gates))
     if not alone:
         _tell_repeated(found)
         for document in found:

@@ -12,7 +12,7 @@ import click
 
 from webhook.cli import sources
 from webhook.cli.console import out, paint, wrapped
-from webhook.cli.options import now
+from webhook.cli.options import Where, now
 
 if TYPE_CHECKING:
     from webhook.cli.demo_server import Server
@@ -106,7 +106,7 @@ def _ledger(cluster: Path) -> None:
     from webhook.ledger.book import Book
 
     _title(f"The ledger of {STORY}: what the node has, and who is charged")
-    snapshot = sources.cluster([str(cluster)], None, {}).snapshot
+    snapshot = sources.in_files(Where([str(cluster)])).snapshot
     out(render(views.show(Book(), snapshot, now(), [STORY])))
 
 
@@ -116,7 +116,7 @@ def _explain(cluster: Path) -> None:
 
     _title("Why the last one was denied")
     nothing = Write((), "CREATE", (), "", (), (), "")
-    bench = Bench((), [str(cluster)], None, {}, now())
+    bench = Bench((), Where([str(cluster)]), now())
     for request in requests([str(EXAMPLE / "reviews" / NODE_FULL)], nothing):
         out(text(tree(bench.verdict(request, "validate"))))
 

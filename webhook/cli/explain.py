@@ -10,7 +10,7 @@ import click
 
 from webhook.cli import sources
 from webhook.cli.console import out, paint, wrapped
-from webhook.cli.options import cluster_options, output_option, policies_option
+from webhook.cli.options import Where, cluster_options, output_option, policies_option
 from webhook.cli.reviewing import Bench, requests, review_options, write
 
 if TYPE_CHECKING:
@@ -41,10 +41,8 @@ def explain(
     groups: tuple[str, ...],
     extra: tuple[tuple[str, str], ...],
     sub_resource: str,
-    clusters: tuple[str, ...],
+    where: Where,
     at: datetime,
-    minor: int | None,
-    gates: dict[str, bool],
     policies: tuple[str, ...],
     output: str,
 ) -> int:
@@ -57,8 +55,8 @@ def explain(
     if not files and not objects:
         raise click.UsageError("needs a FILE with an AdmissionReview, or --object")
     described = write(objects, operation, old, user, groups, extra, sub_resource)
-    sources.check_stdin(files, objects, old, clusters)
-    bench = Bench(policies, clusters, minor, gates, at)
+    sources.check_stdin(files, objects, old, where.clusters)
+    bench = Bench(policies, where, at)
     for number, request in enumerate(requests(files, described)):
         value = tree(bench.verdict(request, endpoint))
         if output != "text":

@@ -11,7 +11,7 @@ import click
 
 from webhook.cli import sources
 from webhook.cli.console import out
-from webhook.cli.options import cluster_options, output_option
+from webhook.cli.options import Where, cluster_options, output_option
 from webhook.kube.raw import mapping, text
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   allocguard ledger show --cluster cluster.yaml --node kiln-01
+  allocguard ledger show --context prod
   allocguard ledger fit --claim claim.yaml --cluster cluster.yaml"""
 )
 def ledger() -> None:
@@ -44,10 +45,8 @@ free = allocatable - pods - claims - overhead - reserved; below zero the node is
 @output_option("text", "json", "yaml")
 def show(
     nodes: tuple[str, ...],
-    clusters: tuple[str, ...],
+    where: Where,
     at: datetime,
-    minor: int | None,
-    gates: dict[str, bool],
     output: str,
 ) -> int:
     """Show each node's account, zones, charges, pools, and what does not agree."""
@@ -56,8 +55,8 @@ def show(
     from webhook.ledger import views
     from webhook.ledger.book import Book
 
-    sources.check_stdin(clusters)
-    snapshot = sources.needed_cluster(clusters, minor, gates).snapshot
+    sources.check_stdin(where.clusters)
+    snapshot = sources.cluster(where).snapshot
     for name in nodes:
         if name not in snapshot.nodes:
             raise click.UsageError(f"--node {name}: the cluster has no such node")
@@ -82,10 +81,8 @@ Exit code 1: it fits nowhere.""",
 def fit(
     claims: tuple[str, ...],
     pods: tuple[str, ...],
-    clusters: tuple[str, ...],
+    where: Where,
     at: datetime,
-    minor: int | None,
-    gates: dict[str, bool],
     output: str,
 ) -> int:
     """Which nodes could take the claims together, why not the others, and the smallest change that would help."""
@@ -96,8 +93,8 @@ def fit(
     from webhook.ledger import views
     from webhook.ledger.book import Book
 
-    sources.check_stdin(claims, pods, clusters)
-    world = sources.needed_cluster(clusters, minor, gates)
+    sources.check_stdin(claims, pods, where.clusters)
+    world = sources.cluster(where)
     readers = {"ResourceClaim": read_claim, "ResourceClaimTemplate": read_template}
     asked, using = sources.of_kinds(claims, tuple(readers)), sources.of_kinds(pods, ("Pod",))
     wanted = [readers[text(each["kind"])](each) for each in asked]

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which cluster a command works on, and the release it is judged by where that is asked for."""
+
+    clusters: Sequence[str]
+    kubeconfig: str | None = None
+    context: str | None = None
+    minor: int | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def named_live(self) -> bool:
+        """Whether a live cluster was asked for by name."""
+        return self.kubeconfig is not None or self.context is not None
 
 
 class Time(click.ParamType[datetime]):
@@ -74,8 +92,25 @@ def _chain(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def cluster_options(function: F) -> F:
-    """``--cluster``, ``--at``, ``--kubernetes-version`` and ``--feature-gates``."""
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--cluster``, ``--kubeconfig``, ``--context``, ``--kubernetes-version`` and ``--feature-gates``, given to the
+    command as ``where``; and ``--at``.
+    """
+
+    @wraps(function)
+    def gathered(
+        *,
+        clusters: tuple[str, ...],
+        kubeconfig: str | None,
+        context: str | None,
+        minor: int | None,
+        gates: dict[str, bool],
+        **rest: Any,
+    ) -> Any:
+        if clusters and (kubeconfig is not None or context is not None):
+            raise click.UsageError("--kubeconfig and --context are for a live cluster, but --cluster has it in files")
+        return function(where=Where(clusters, kubeconfig, context, minor, gates), **rest)
+
     return _chain(
         click.option(
             "--cluster",
@@ -84,9 +119,10 @@ def cluster_options(function: F) -> F:
             multiple=True,
             help="Objects of the cluster: a file, a folder, or - (repeatable; a later one wins).",
         ),
+        live_options,
         click.option("--at", type=Time(), default=now, show_default="now", help="The clock to judge by (RFC 3339)."),
         version_options,
-    )(function)
+    )(gathered)
 
 
 def live_options(function: F) -> F:
@@ -111,7 +147,7 @@ def version_options(function: F) -> F:
             "gates",
             type=Gates(),
             default=dict,
-            show_default="the release's, and DRANodeAllocatableResources=true",
+            show_default="the live server's, or the release's and DRANodeAllocatableResources=true",
             help="Gates of the API server, merged over the defaults.",
         ),
     )(function)

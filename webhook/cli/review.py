@@ -8,7 +8,7 @@ import click
 
 from webhook.cli import sources
 from webhook.cli.console import out
-from webhook.cli.options import cluster_options, policies_option
+from webhook.cli.options import Where, cluster_options, policies_option
 from webhook.cli.reviewing import Bench, requests, review_options, write
 
 
@@ -36,10 +36,8 @@ def review(
     extra: tuple[tuple[str, str], ...],
     sub_resource: str,
     exit_code: bool,
-    clusters: tuple[str, ...],
+    where: Where,
     at: datetime,
-    minor: int | None,
-    gates: dict[str, bool],
     policies: tuple[str, ...],
 ) -> int:
     """Answer AdmissionReviews: one JSON document a line, exactly the bytes that the server would answer.
@@ -53,8 +51,8 @@ def review(
     if not files and not objects:
         raise click.UsageError("needs FILES with AdmissionReviews, or --object")
     described = write(objects, operation, old, user, groups, extra, sub_resource)
-    sources.check_stdin(files, objects, old, clusters)
-    bench = Bench(policies, clusters, minor, gates, at)
+    sources.check_stdin(files, objects, old, where.clusters)
+    bench = Bench(policies, where, at)
     denied = False
     for request in requests(files, described):
         answer = apply(bench.verdict(request, endpoint))

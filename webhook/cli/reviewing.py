@@ -14,6 +14,7 @@ from webhook.cli.console import Unusable, problem
 
 if TYPE_CHECKING:
     from webhook.admission.decide import Verdict
+    from webhook.cli.options import Where
     from webhook.kube.admission import Request
     from webhook.kube.documents import Document
     from webhook.kube.raw import Json
@@ -178,15 +179,13 @@ def _identity(obj: Json) -> tuple[str, str, str]:
 
 
 class Bench:
-    """Judges requests as the server does, on files and at a fixed time."""
+    """Judges requests as the server does, at a fixed time."""
 
-    def __init__(
-        self, policies: Sequence[str], clusters: Sequence[str], minor: int | None, gates: dict[str, bool], at: datetime
-    ) -> None:
+    def __init__(self, policies: Sequence[str], where: Where, at: datetime) -> None:
         from webhook.ledger.book import Book
 
         self.revision = sources.revision(policies)
-        self.cluster = sources.needed_cluster(clusters, minor, gates)
+        self.cluster = sources.named_cluster(where)
         self.book = Book()
         self.at = at
 

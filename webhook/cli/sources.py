@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ import click
 from webhook.cli.console import Unreachable, Unusable, note, problem
 
 if TYPE_CHECKING:
+    from webhook.cli.options import Where
     from webhook.cluster.files import Cluster
+    from webhook.cluster.live import LiveCluster
     from webhook.kube.documents import Document, Unreadable
     from webhook.kube.raw import Json
     from webhook.policy.revision import Revision
@@ -87,21 +90,21 @@ def check_stdin(*paths: Sequence[str]) -> None:
         raise click.UsageError("- is given twice, but standard input can be read once; use a file for one of them")
 
 
-def cluster(paths: Sequence[str], minor: int | None, gates: Mapping[str, bool]) -> Cluster:
-    """The cluster in the files that ``paths`` name. Raises Unusable for a path that is not there: a judgement against
-    a part of the cluster would be another one.
+def in_files(where: Where) -> Cluster:
+    """The cluster in the files of ``where``, which may be none. Raises Unusable for a path that is not there: a
+    judgement against a part of the cluster would be another one.
     """
     from webhook import folder
     from webhook.cluster.files import Cluster
 
     try:
-        found = Cluster(paths, minor, gates)
+        found = Cluster(where.clusters, where.minor, where.gates)
     except OSError as error:
-        raise Unusable(_unopened(error, paths[0])) from error
+        raise Unusable(_unopened(error, where.clusters[0])) from error
     unreadable(found.problems)
     for each in found.notes:
         note(each)
-    for path in paths:
+    for path in where.clusters:
         if next(iter(folder.files([path])), None) is None:
             note(_nothing_in(path))
     # They stay until the command ends: the cycle collector need not visit them again and again.
@@ -109,11 +112,46 @@ def cluster(paths: Sequence[str], minor: int | None, gates: Mapping[str, bool]) 
     return found
 
 
-def needed_cluster(paths: Sequence[str], minor: int | None, gates: Mapping[str, bool]) -> Cluster:
-    """As ``cluster``, for commands that make no sense without one."""
-    if not paths:
-        raise Unreachable("no cluster to ask: live clusters are not read yet; give its objects with --cluster PATH")
-    return cluster(paths, minor, gates)
+def live(where: Where) -> LiveCluster:
+    """The live cluster that ``where`` names, or kubectl would take. Raises Unreachable for one that does not answer."""
+    from webhook.cluster.access import CannotConnect, NoCluster
+    from webhook.cluster.api import ApiError
+    from webhook.cluster.api import Unreachable as NoAnswer
+    from webhook.cluster.reading import read_live
+
+    try:
+        found, notes = asyncio.run(read_live(where.kubeconfig, where.context, where.minor, where.gates))
+    except* NoCluster as error:
+        raise Unreachable(_first(error)) from error
+    except* CannotConnect as error:
+        raise Unusable(_first(error)) from error
+    except* ApiError as error:
+        raise Unreachable(f"the API server refuses: {_first(error)}") from error
+    except* NoAnswer as error:
+        raise Unreachable(f"the API server does not answer: {_first(error)}") from error
+    for each in notes:
+        note(each)
+    gc.freeze()
+    return found
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> str:
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return str(found)
+
+
+def cluster(where: Where) -> Cluster | LiveCluster:
+    """The cluster in files or, without them, the live one."""
+    return in_files(where) if where.clusters else live(where)
+
+
+def named_cluster(where: Where) -> Cluster | LiveCluster:
+    """As ``cluster``, for commands that judge what is written in files: they ask no server that was not named."""
+    if not where.clusters and not where.named_live:
+        raise Unreachable("no cluster to judge by; give its objects with --cluster PATH, or --kubeconfig")
+    return cluster(where)
 
 
 def revision(paths: Sequence[str]) -> Revision:

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import Literal, Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.kinds import KINDS, POLICY, Kind
-from webhook.cluster.reflector import Key, Reflector
+from webhook.cluster.reflector import Key, Reflector, absence
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import SUPPORTED, Release
 from webhook.kube.snapshot import Snapshot
@@ -85,6 +86,30 @@ class LiveCluster:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
 
+    async def read(self) -> None:
+        """Read everything once, instead of :meth:`run`. Raises ApiError and Unreachable; a kind that the server may do
+        without is told, and left out.
+        """
+        self._judge_by(await self._api.version())
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(self._read(reflector))
+
+    async def _read(self, reflector: Reflector) -> None:
+        kind = reflector.kind
+        try:
+            await reflector.list()
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                detail = await absence(self._api, kind)
+                if not kind.optional:
+                    raise Unreachable(detail) from error
+                self.unknown(kind, detail)
+            elif error.status == HTTPStatus.FORBIDDEN and kind.optional:
+                self.failed(kind, error)
+            else:
+                raise
+
     def ages(self, now: datetime) -> dict[str, float | None]:
         """Seconds since the view of each kind was last known to be current; None for one that never was."""
         return {
@@ -121,19 +146,22 @@ class LiveCluster:
     async def _follow_release(self) -> None:
         while True:
             try:
-                self._server = await self._api.version()
+                self._judge_by(await self._api.version())
             except (ApiError, Unreachable) as error:
                 self._trouble("release", error)
                 await asyncio.sleep(1.0)
                 continue
             self._fine("release")
-            minor = min(max(self._server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
-            release = Release(minor, self._gates)
-            if release != self.snapshot.release or not self.synced:
-                self.snapshot = replace(self.snapshot, release=release)
-                self._tell("info", "release", server=f"1.{self._server}", judged=str(release))
             self._look_whether_synced()
             await asyncio.sleep(ASK_RELEASE)
+
+    def _judge_by(self, server: int) -> None:
+        """Note the server's release, and judge by the nearest that is known here."""
+        before, self._server = self._server, server
+        minor = min(max(server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
+        if server != before:
+            self.snapshot = replace(self.snapshot, release=Release(minor, self._gates))
+            self._tell("info", "release", server=f"1.{server}", judged=f"1.{minor}")
 
     async def _follow_policies(self) -> None:
         while True:

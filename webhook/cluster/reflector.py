@@ -68,7 +68,7 @@ class Reflector:
 
     def __init__(self, api: Api, kind: Kind, sink: Sink) -> None:
         self._api = api
-        self._kind = kind
+        self.kind = kind
         self._sink = sink
         self._version = ""
         self._failures = 0
@@ -83,16 +83,16 @@ class Reflector:
             except ApiError as error:
                 await asyncio.sleep(await self._refused(error))
             except Unreachable as error:
-                self._sink.failed(self._kind, error)
+                self._sink.failed(self.kind, error)
                 await asyncio.sleep(self._delay())
             except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the view for good
                 self._version = ""
-                self._sink.failed(self._kind, Unreachable(f"internal error: {type(error).__name__}: {error}"))
+                self._sink.failed(self.kind, Unreachable(f"internal error: {type(error).__name__}: {error}"))
                 await asyncio.sleep(LONGEST_DELAY)
 
     async def list(self) -> None:
         """Tell all objects there are, and drop those known that are none of them."""
-        gone = self._sink.keys(self._kind)
+        gone = self._sink.keys(self.kind)
         version = ""
         count = 0
         async for page in self._pages():
@@ -104,15 +104,15 @@ class Reflector:
                 if count % _BREATH == 0:
                     await asyncio.sleep(0)
         for key in gone:
-            self._sink.drop(self._kind, key)
+            self._sink.drop(self.kind, key)
         self._version = version
-        self._sink.current(self._kind, listed=True)
+        self._sink.current(self.kind, listed=True)
 
     async def _pages(self) -> AsyncIterator[_Page]:
         token: str | None = None
         while True:
-            params = {"limit": self._kind.page, "continue": token, "fieldSelector": self._kind.fields}
-            data = await self._api.raw(self._kind.path, **params)
+            params = {"limit": self.kind.page, "continue": token, "fieldSelector": self.kind.fields}
+            data = await self._api.raw(self.kind.path, **params)
             try:
                 page = _PAGES.decode(data)
             except msgspec.MsgspecError as error:
@@ -127,15 +127,15 @@ class Reflector:
             "resourceVersion": self._version,
             "allowWatchBookmarks": True,
             "timeoutSeconds": random.randint(*WATCH),
-            "fieldSelector": self._kind.fields,
+            "fieldSelector": self.kind.fields,
         }
         count = 0
         settled: asyncio.TimerHandle | None = None
         try:
-            async with aclosing(self._api.lines(self._kind.path, DEADLINE, **params)) as lines:
+            async with aclosing(self._api.lines(self.kind.path, DEADLINE, **params)) as lines:
                 async for line in lines:
                     if not line:
-                        settled = asyncio.get_running_loop().call_later(_SETTLED, self._sink.current, self._kind, False)
+                        settled = asyncio.get_running_loop().call_later(_SETTLED, self._sink.current, self.kind, False)
                         continue
                     self._take(_loaded(line))
                     self._failures = 0
@@ -154,7 +154,7 @@ class Reflector:
             case "ADDED" | "MODIFIED":
                 self._put(obj)
             case "DELETED":
-                self._sink.drop(self._kind, _key(obj))
+                self._sink.drop(self.kind, _key(obj))
             case "BOOKMARK":
                 pass
             case "ERROR":
@@ -163,12 +163,12 @@ class Reflector:
             case other:
                 raise Unreachable(f"a watch event of type {str(other)[:40]!a}")
         self._version = text(mapping(obj.get("metadata")).get("resourceVersion")) or self._version
-        self._sink.current(self._kind, listed=False)
+        self._sink.current(self.kind, listed=False)
 
     def _put(self, obj: Json) -> Key:
         # The objects of a list do not say what they are.
-        obj["kind"], obj["apiVersion"] = self._kind.name, self._kind.api_version
-        self._sink.put(self._kind, obj)
+        obj["kind"], obj["apiVersion"] = self.kind.name, self.kind.api_version
+        self._sink.put(self.kind, obj)
         return _key(obj)
 
     async def _refused(self, error: ApiError) -> float:
@@ -177,11 +177,11 @@ class Reflector:
         if error.status == HTTPStatus.NOT_FOUND:
             self._version = ""
             try:
-                detail = await absence(self._api, self._kind)
+                detail = await absence(self._api, self.kind)
             except (ApiError, Unreachable) as unclear:
-                self._sink.failed(self._kind, unclear)
+                self._sink.failed(self.kind, unclear)
                 return delay
-            self._sink.unknown(self._kind, detail)
+            self._sink.unknown(self.kind, detail)
             return UNKNOWN_DELAY * random.uniform(0.8, 1.0)
         if error.status == HTTPStatus.GONE:
             # The server no longer knows what came after; nothing is wrong with it.
@@ -189,7 +189,7 @@ class Reflector:
             return 0.0 if self._failures == 1 else delay
         if self._failures >= _PATIENCE:
             self._version = ""
-        self._sink.failed(self._kind, error)
+        self._sink.failed(self.kind, error)
         return max(delay, min(error.retry_after or 0.0, LONGEST_ASKED))
 
     def _delay(self) -> float:

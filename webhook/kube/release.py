@@ -46,6 +46,7 @@ _DEFAULTS: dict[int, dict[str, bool]] = {
 }
 
 SUPPORTED = tuple(sorted(_DEFAULTS))
+KNOWN_GATES = frozenset().union(*_DEFAULTS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,11 @@ def parse_version(text: str) -> int:
 def parse_gates(text: str) -> dict[str, bool]:
     """``A=true,B=false`` as a dict; ValueError names the part that is neither or a gate nobody knows."""
     gates: dict[str, bool] = {}
-    known = set().union(*_DEFAULTS.values())
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, separator, value = (word.strip() for word in part.partition("="))
         if not separator or value.lower() not in ("true", "false"):
             raise ValueError(f"has feature gate {part!r}, needs NAME=true or NAME=false")
-        if name not in known:
-            raise ValueError(f"has feature gate {name!r}, needs one of {', '.join(sorted(known))}")
+        if name not in KNOWN_GATES:
+            raise ValueError(f"has feature gate {name!r}, needs one of {', '.join(sorted(KNOWN_GATES))}")
         gates[name] = value.lower() == "true"
     return gates
