@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from webhook.kube.raw import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+# Seconds: until a new kind is served, what is removed is gone, a server that is busy is not; and between two looks.
+PATIENCE, EVERY = 60.0, 0.2
+_BUSY = (429, 503)
 
 
 class Name(click.ParamType[str]):
@@ -100,3 +106,28 @@ def connected(kubeconfig: str | None, context: str | None, work: Callable[[Api],
         raise Unreachable(str(error)) from error
     except live.ApiError as error:
         raise click.ClickException(f"the API server refuses: {error}") from error
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """What ``ask`` gives, asked again while the API server is busy, as with a definition that it has just taken in."""
+    from webhook.cluster.api import ApiError
+
+    async with waiting("the API server to answer"):
+        while True:
+            try:
+                return await ask()
+            except ApiError as error:
+                if error.status not in _BUSY:
+                    raise
+                await asyncio.sleep(max(EVERY, min(error.retry_after or 0.0, 5.0)))
+    raise AssertionError("a loop that returns or raises")
+
+
+@asynccontextmanager
+async def waiting(what: str) -> AsyncIterator[None]:
+    """A limit to how long something is waited for."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield
+    except TimeoutError:
+        raise click.ClickException(f"waited {PATIENCE:.0f} seconds for {what}; look at the API server") from None

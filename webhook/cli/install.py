@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli.console import Unusable, note, out
-from webhook.cli.deploying import Name, cluster_access, connected, files, namespace_option, printed, show, title
+from webhook.cli.deploying import (
+    EVERY,
+    Name,
+    cluster_access,
+    connected,
+    files,
+    namespace_option,
+    patiently,
+    printed,
+    show,
+    title,
+    waiting,
+)
 from webhook.cli.options import policies_option
 from webhook.cli.output import dump
 from webhook.kube.names import NEEDS_DRIVER, driver_name
@@ -21,8 +34,6 @@ if TYPE_CHECKING:
 
 MANAGER = "allocguard-install"
 _FOLDER = "/etc/kubernetes/allocguard"
-# Seconds until the API server serves a new kind.
-_ESTABLISHED = 30.0
 
 
 @click.command(
@@ -150,21 +161,23 @@ async def _apply(api: Api, objects: list[Json]) -> int:
         # What needs a new kind comes after it is served.
         if waiting and obj["kind"] != "CustomResourceDefinition":
             for each in waiting:
-                await _established(api, path(each))
+                await _established(api, each)
             waiting = []
-        await api.apply(path(obj), obj, MANAGER)
+        await patiently(partial(api.apply, path(obj), obj, MANAGER))
         out(f"{title(obj)} applied")
         if obj["kind"] == "CustomResourceDefinition":
             waiting.append(obj)
     return 0
 
 
-async def _established(api: Api, where: str) -> None:
+async def _established(api: Api, definition: Json) -> None:
     from webhook.kube.raw import mapping, members
+    from webhook.registration.manifests import path
 
-    async with asyncio.timeout(_ESTABLISHED):
+    async with waiting(f"{title(definition)} to be served"):
         while True:
-            conditions = members(mapping((await api.get(where)).get("status")).get("conditions"))
-            if any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions):
+            status = mapping((await api.get(path(definition))).get("status"))
+            conditions = {each.get("type"): each.get("status") for each in members(status.get("conditions"))}
+            if conditions.get("Established") == "True":
                 return
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(EVERY)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli.console import note, out
-from webhook.cli.deploying import cluster_access, connected, files, namespace_option, printed, show, title
+from webhook.cli.deploying import (
+    EVERY,
+    cluster_access,
+    connected,
+    files,
+    namespace_option,
+    patiently,
+    printed,
+    show,
+    title,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from webhook.cluster.api import Api
@@ -56,29 +70,51 @@ def _removal(objects: list[Json]) -> list[Json]:
 
 
 async def _remove(api: Api, objects: list[Json]) -> int:
+    ending = []
     for obj in objects:
         if obj["kind"] == _DEFINITION and (kept := await _instances(api, obj)):
             note(f"{title(obj)} stays with {kept} objects; delete it when they may go too")
-        elif await _gone(api, obj):
+        elif await _deleted(api, obj):
             out(f"{title(obj)} removed")
-    again = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration") and await _gone(api, obj)]
+            ending.append(obj)
+    for obj in ending:
+        async with waiting(f"{title(obj)} to be gone"):
+            await _gone(api, obj)
+    again = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration") and await _deleted(api, obj)]
     for obj in again:
         note(f"{title(obj)} was there again, and is removed again; stop the server that makes it")
     return 1 if again else 0
 
 
-async def _gone(api: Api, obj: Json) -> bool:
+async def _deleted(api: Api, obj: Json) -> bool:
     """Delete it; whether it was there."""
     from webhook.cluster.api import ApiError
     from webhook.registration.manifests import path
 
     try:
-        await api.delete(path(obj))
+        await patiently(partial(api.delete, path(obj)))
     except ApiError as error:
-        if error.status != 404:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
     return True
+
+
+async def _gone(api: Api, obj: Json) -> None:
+    """Return once it is no longer there; another of its name that was made meanwhile is not waited for."""
+    from webhook.cluster.api import ApiError
+    from webhook.registration.manifests import path
+
+    while True:
+        try:
+            found = await patiently(partial(api.get, path(obj)))
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return
+        if not found["metadata"].get("deletionTimestamp"):
+            return
+        await asyncio.sleep(EVERY)
 
 
 async def _instances(api: Api, definition: Json) -> int:
@@ -87,9 +123,9 @@ async def _instances(api: Api, definition: Json) -> int:
     from webhook.kube.rollout import API_VERSION
 
     try:
-        found = await api.get(f"/apis/{API_VERSION}/{definition['spec']['names']['plural']}")
+        found = await patiently(partial(api.get, f"/apis/{API_VERSION}/{definition['spec']['names']['plural']}"))
     except ApiError as error:
-        if error.status != 404:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
         return 0
     return len(members(found.get("items")))
