@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.e2e import build, processes
 from tests.e2e.cluster import Cluster
@@ -62,15 +65,17 @@ def fresh_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ca
                 process.kill()
 
 
-# Before the plugin that reads the marks.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one release go to one worker, so that two workers have one control plane each."""
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        release = callspec and next((value for value in callspec.params.values() if value in RELEASES), None)
-        if release:
-            item.add_marker(pytest.mark.xdist_group(f"v{release}"))
+class ByRelease(LoadScopeScheduling):
+    """Gives all tests of one release to one worker, so that two workers have one control plane each."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        parameters = re.findall(r"[^\[\]-]+", nodeid.partition("[")[2])
+        return next((each for each in parameters if each in RELEASES), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByRelease:
+    """How tests are given to workers, with ``-n``."""
+    return ByRelease(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -52,7 +52,7 @@ class ControlPlane:
         """Start everything and wait until the API server is ready; raises processes.Died with a log."""
         self.processes["etcd"].start()
         self.processes[API_SERVER].start()
-        until(self._ready, 60, "the API server is ready")
+        until(self._ready, 120, "the API server is ready")
         # Started before it is ready, they would only complain and wait.
         self.processes[SCHEDULER].start()
         self.processes[CONTROLLERS].start()
