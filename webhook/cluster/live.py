@@ -167,11 +167,13 @@ class LiveCluster:
         while True:
             await self._policies_changed.wait()
             self._policies_changed.clear()
+            # What came in pages while the first list was read is not all of them yet.
+            whole = self._states[POLICY].listed
             try:
                 await asyncio.to_thread(self.on_policies, dict(self.policies))
             except Exception as error:  # noqa: BLE001 - the last good policies go on serving
                 self._tell("error", "policies not taken in", message=f"{type(error).__name__}: {error}")
-            self._policies_given = True
+            self._policies_given |= whole
             self._look_whether_synced()
 
     def put(self, kind: Kind, obj: Json) -> None:
