@@ -97,6 +97,7 @@ def test_a_policy_that_breaks_keeps_its_last_good_form_and_holds_nobody_up(clust
     assert guard.ready()
     assert f"admissionpolicy/{cluster.name('colours')}: spec.validations[0]" in guard.get("/readyz?verbose").text
     assert guard.metric("allocguard_policy_reloads_total", outcome="refused") == 1
+    assert guard.metric("allocguard_policy_problems") == 1
     assert guard.lines(event="policies refused")
     assert answer(cluster, "red") == ""
     edit(cluster, about_colours(cluster, "false", "reds", "red"))
@@ -106,6 +107,7 @@ def test_a_policy_that_breaks_keeps_its_last_good_form_and_holds_nobody_up(clust
     assert ready(cluster, "colours", 3)["status"] == "True"
     eventually(lambda: not answer(cluster))
     assert "admissionpolicy/" not in guard.get("/readyz?verbose").text
+    assert guard.metric("allocguard_policy_problems") == 0
 
 
 def test_a_policy_that_is_bad_at_the_start_is_left_out_and_the_others_serve(cluster: Cluster) -> None:
@@ -142,6 +144,7 @@ def test_an_object_replaces_the_shipped_policy_of_its_name_until_it_is_deleted(c
     assert "slice-mappings/" in said()
     policy = yaml.safe_load((ROOT / "policies" / "slice-mappings.yaml").read_text())
     cluster.as_admin.create(path("AdmissionPolicy"), policy)
+    assert "objects in place of files: slice-mappings" in guard.get("/readyz?verbose").text
     assert "in place of" in ready(cluster, policy["metadata"]["name"])["message"]
     assert revision(guard) == before
     policy["spec"]["action"] = "Audit"

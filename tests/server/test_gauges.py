@@ -7,7 +7,9 @@ from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
 from webhook.server.gauges import gauges
+from webhook.store.policies import PolicyStore, shipped
 
+POLICIES = PolicyStore([shipped()])
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
@@ -15,7 +17,7 @@ def samples(*extra: dict[str, object]) -> dict[tuple[str, ...], float]:
     snapshot = build([*fleet.cluster(2), *extra], Release(36))
     return {
         (sample.name.removeprefix("allocguard_"), *sample.labels.values()): sample.value
-        for family in gauges("abc", snapshot, Book(), NOW, {"ResourceSlice": 0.25})
+        for family in gauges(POLICIES, snapshot, Book(), NOW, {"ResourceSlice": 0.25})
         for sample in family.samples
     }
 
@@ -44,5 +46,14 @@ def test_pools_rollouts_revision_and_age() -> None:
     assert not [key for key in found if f"nic.{fleet.DOMAIN}" in key]
     assert found["rollout_stage", driver, "Canary"] == 1
     assert found["rollout_hold", driver] == 1
-    assert found["policy_revision_info", "abc"] == 1
+    assert found["policy_revision_info", POLICIES.revision.hash] == 1
     assert found["snapshot_age_seconds", "ResourceSlice"] == 0.25
+
+
+def test_what_is_wrong_with_policies_is_counted_while_it_lasts() -> None:
+    bad = {"metadata": {"name": "a", "uid": "u"}, "spec": {"action": "Deny"}}
+    assert samples()["policy_problems",] == 0
+    POLICIES.set_objects({"a": bad})
+    assert samples()["policy_problems",] == len(POLICIES.problems) > 0
+    POLICIES.set_objects({})
+    assert samples()["policy_problems",] == 0

@@ -216,6 +216,8 @@ def readiness(service: Service) -> list[tuple[str, bool, str]]:
     revision = f"ok, revision {service.policies.revision.hash}"
     refused = service.policies.problems
     policies = f"{revision}; the latest edit is refused: {refused[0].text}" if refused else revision
+    if service.policies.replaced:
+        policies += f"; objects in place of files: {', '.join(service.policies.replaced)}"
     return [
         ("policies", True, policies),
         *service.cluster.checks(),

@@ -12,14 +12,18 @@ from webhook.facts.pools import pool_state
 from webhook.facts.times import instant
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
+from webhook.store.policies import PolicyStore
 from webhook.telemetry.metrics import gauge
 
 SOURCES = ("pods", "claims", "overhead", "reserved")
 
 
-def gauges(revision: str, snapshot: Snapshot, book: Book, now: datetime, ages: Mapping[str, float]) -> Iterator[Metric]:
+def gauges(
+    policies: PolicyStore, snapshot: Snapshot, book: Book, now: datetime, ages: Mapping[str, float]
+) -> Iterator[Metric]:
     """The families; ``ages`` tells by kind how old the view of it is, seconds."""
-    yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([revision], 1)])
+    yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([policies.revision.hash], 1)])
+    yield gauge("policy_problems", "What is wrong with the latest edits", [], [([], len(policies.problems))])
     rows = [([kind], round(age, 3)) for kind, age in ages.items()]
     yield gauge("snapshot_age_seconds", "Since the view of the kind was last known to be current", ["kind"], rows)
     yield from _pools(snapshot, now)

@@ -87,7 +87,7 @@ class Service:
         ages = ages or (lambda: dict.fromkeys(KINDS, time.monotonic() - self._looked))
         # Scrapes run in a thread of their own; a book is one thread's.
         scraped = Book()
-        self.metrics = Metrics(lambda: gauges(policies.revision.hash, cluster.snapshot, scraped, clock(), ages()))
+        self.metrics = Metrics(lambda: gauges(policies, cluster.snapshot, scraped, clock(), ages()))
 
     def answer(self, endpoint: str, data: bytes, expired: Callable[[], bool]) -> Reply:
         """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``).
