@@ -201,3 +201,17 @@ def test_any_json_is_refused_without_a_traceback(spec: Any, metadata: Any, whole
     objects = PolicyObjects()
     objects.take({"a": {**policy(), "spec": spec}, "b": {**policy(), "metadata": metadata}, "c": whole})
     assert all(entry.problems for name, entry in objects.items() if name != "b")
+
+
+def test_an_object_nested_without_end_is_refused_and_holds_nobody_up() -> None:
+    nested: Any = 1
+    for _ in range(900):
+        nested = {"a": [nested]}
+    deep = policy()
+    deep["spec"]["params"] = nested
+    objects = PolicyObjects()
+    objects.take({"one": policy("one"), "two": deep})
+    assert [[problem.text for problem in entry.problems] for _, entry in objects.items()] == [
+        [],
+        ["admissionpolicy/two: spec: is nested more than 100 levels deep"],
+    ]

@@ -35,7 +35,7 @@ def values(text: str) -> Iterator[Any]:
             _refuse(text, start)
         except ValueError:
             raise UnparsableError("has a number of more than 4300 digits", *_Reader(text).at(start)) from None
-        if _too_deep(value):
+        if too_deep(value):
             _refuse(text, start)
         yield value
         end = _skip(text, end)
@@ -90,7 +90,8 @@ def _number(text: str) -> int | float | str:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_number)
 
 
-def _too_deep(value: object) -> bool:
+def too_deep(value: object) -> bool:
+    """Whether lists and maps are nested more than MAX_DEPTH levels deep in ``value``."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH + 1):
         if not level:

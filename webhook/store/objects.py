@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from webhook.kube.json_text import too_deep
 from webhook.kube.raw import Json, mapping
 from webhook.kube.rollout import API_VERSION
+from webhook.kube.yaml_text import MAX_DEPTH
 from webhook.policy.compile import PolicyErrors, compile_object
 from webhook.policy.document import KIND, digest
 from webhook.policy.problem import Problem
@@ -60,10 +62,11 @@ def _content(entry: PolicyObject | None) -> tuple[str, str] | None:
 def _read(name: str, obj: Json, before: PolicyObject | None) -> PolicyObject:
     metadata = mapping(obj.get("metadata"))
     generation = metadata.get("generation")
+    deep = too_deep(obj.get("spec"))
     now = PolicyObject(
         uid=str(metadata.get("uid")),
         generation=generation if type(generation) is int else 0,
-        digest=digest(obj),
+        digest="too deep" if deep else digest(obj),
         problems=(),
         good=None,
         good_generation=0,
@@ -73,9 +76,13 @@ def _read(name: str, obj: Json, before: PolicyObject | None) -> PolicyObject:
             return replace(before, generation=now.generation)
         # Another object of the same name owes nothing to the one that is gone; a new content of the same one does.
         now = replace(now, good=before.good, good_generation=before.good_generation)
+    source = f"admissionpolicy/{name}"
+    if deep:
+        problem = Problem(source, 0, 0, f"is nested more than {MAX_DEPTH} levels deep", path="spec")
+        return replace(now, problems=(problem,))
     # What a list of objects need not say of each.
     whole = {"apiVersion": API_VERSION, "kind": KIND, **obj}
     try:
-        return replace(now, good=compile_object(whole, f"admissionpolicy/{name}"), good_generation=now.generation)
+        return replace(now, good=compile_object(whole, source), good_generation=now.generation)
     except PolicyErrors as errors:
         return replace(now, problems=errors.problems)
