@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+
 import pytest
 
-from tests.e2e.client import Json
+from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.driver import each, mappings
+from tests.e2e.guard import Guard
+from tests.e2e.guarding import admission_policy, definitions, guarded
 from tests.e2e.kinds import path
 from tests.e2e.recorder import Recorder
-from tests.e2e.waiting import eventually
+from tests.e2e.waiting import eventually, steady
 from webhook.policy.compile import compile_files
-from webhook.registration.configurations import Address, configurations
+from webhook.registration.configurations import NAME, Address, configurations
 from webhook.store.policies import read, shipped
 
 KINDS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
@@ -220,3 +225,211 @@ def test_long_lists_of_drivers_are_taken(cluster: Cluster) -> None:
         for entry in obj["webhooks"]:
             entry["clientConfig"].pop("caBundle")
         cluster.as_admin.create(path(obj["kind"]), obj, dryRun="All")
+
+
+def stored(cluster: Cluster, kind: str = KINDS[0]) -> Json:
+    """The configuration as the API server has it."""
+    return cluster.as_admin.get(path(kind, NAME))
+
+
+def webhooks(cluster: Cluster, kind: str = KINDS[0]) -> list[Json]:
+    """Its entries; none where it is not there."""
+    return (cluster.as_admin.find(path(kind, NAME)) or {}).get("webhooks", [])
+
+
+def never(cluster: Cluster, name: str, **spec: object) -> Json:
+    """A policy about new ConfigMaps that has nothing against any."""
+    validations = [{"name": "never", "expression": "true"}]
+    return admission_policy(cluster.name(name), ["configmaps"], ["CREATE"], validations=validations, **spec)
+
+
+def entries(cluster: Cluster) -> dict[str, Json]:
+    """The entries of both configurations by their short names."""
+    found = [entry for kind in KINDS for entry in webhooks(cluster, kind)]
+    return {entry["name"].removesuffix(".allocguard.dev"): entry for entry in found}
+
+
+def drivers(cluster: Cluster) -> set[str]:
+    """The drivers that are listed, of those of this test."""
+    given = stored(cluster)["metadata"].get("annotations", {}).get("allocguard.dev/drivers", "")
+    return {name for name in given.split(",") if cluster.tag in name}
+
+
+def told(guard: Guard) -> str:
+    """What /readyz says about the registration."""
+    (line,) = (line for line in guard.get("/readyz?verbose").text.splitlines() if "]registration" in line)
+    return line.partition("registration ")[2]
+
+
+def test_it_registers_itself_for_the_shipped_policies_and_follows_drivers(cluster: Cluster) -> None:
+    guard = guarded(cluster)
+    assert told(guard) == "ok"
+    shipped_entries = {"mapped-slices", "other-slices", "other-allocations", "new-claims", "new-pods"}
+    assert shipped_entries < set(entries(cluster))
+    driver = cluster.driver("cpu.example", cluster.node("n1"))
+    driver.publish([driver.device("d", costs={"cpu": each("1")})])
+    eventually(lambda: drivers(cluster) == {driver.name})
+    [condition] = [
+        each for each in entries(cluster)["guarded-allocations"]["matchConditions"] if "listed" in each["name"]
+    ]
+    assert f"'{driver.name}'" in condition["expression"]
+    # A driver that loses its mappings is the one to look at; one that is gone is not.
+    driver.publish([driver.device("d")])
+    steady(lambda: drivers(cluster) == {driver.name}, 2.5)
+    driver.withdraw()
+    eventually(lambda: drivers(cluster) == set())
+    cluster.create(
+        "DriverRollout",
+        {
+            "apiVersion": "allocguard.dev/v1alpha1",
+            "kind": "DriverRollout",
+            "metadata": {"name": driver.name},
+            "spec": {"stage": "General"},
+        },
+    )
+    eventually(lambda: drivers(cluster) == {driver.name})
+
+
+def test_it_follows_policies(cluster: Cluster) -> None:
+    guarded(cluster)
+    assert "configmaps" not in entries(cluster)
+    policy = never(cluster, "maps")
+    cluster.create("AdmissionPolicy", policy)
+    entry = eventually(lambda: entries(cluster).get("configmaps"))
+    assert entry["rules"][0]["operations"] == ["CREATE"]
+    where = path("AdmissionPolicy", cluster.name("maps"))
+    wider = deepcopy(policy["spec"])
+    wider["matchConstraints"]["resourceRules"][0]["operations"] = ["CREATE", "DELETE"]
+    cluster.as_admin.patch(where, {"spec": wider})
+    eventually(lambda: entries(cluster)["configmaps"]["rules"][0]["operations"] == ["CREATE", "DELETE"])
+    cluster.delete("AdmissionPolicy", "maps")
+    eventually(lambda: "configmaps" not in entries(cluster))
+
+
+def test_conditions_that_the_api_server_does_not_take_are_left_out(cluster: Cluster) -> None:
+    """An expression of a policy that only our CEL understands must not have the whole registration refused."""
+    guard = guarded(cluster)
+    policy = never(cluster, "ours", action="Warn", failurePolicy="Ignore")
+    expression = "cel.bind(name, object.metadata.name, name != '') && math.abs(-1) == 1"
+    policy["spec"]["matchConditions"] = [{"name": "ours", "expression": expression}]
+    cluster.create("AdmissionPolicy", policy)
+    entry = eventually(lambda: entries(cluster).get("configmaps"))
+    assert "matchConditions" not in entry
+    assert "registered without the policies' own match conditions" in told(guard)
+    cluster.delete("AdmissionPolicy", "ours")
+    eventually(lambda: told(guard) == "ok")
+    assert entries(cluster)["new-pods"]["matchConditions"]
+
+
+def test_edits_by_hand_are_put_back_and_the_users_fields_stay(cluster: Cluster) -> None:
+    guard = guarded(cluster)
+    admin = cluster.as_admin
+    for kind in KINDS:
+        where, whole = path(kind, NAME), webhooks(cluster, kind)
+        entry, rule = whole[0], whole[0]["rules"][0]
+        edits: list[Json] = [
+            {"webhooks": [{**entry, "failurePolicy": "Ignore", "rules": [{**rule, "resources": ["pods"]}]}]},
+            {"webhooks": []},
+            {"webhooks": None, "metadata": {"labels": None}},
+        ]
+        for edit in edits:
+            admin.patch(where, edit)
+            eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole, within=5)
+        admin.delete(where)
+        eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole, within=5)
+    assert len(guard.lines(event="registration put right")) >= 8
+
+
+def test_the_users_own_fields_stay(cluster: Cluster) -> None:
+    guard = guarded(cluster)
+    where, whole = path(KINDS[0], NAME), webhooks(cluster)
+    mine = [{**each, "timeoutSeconds": 2} for each in whole]
+    metadata = {"labels": {"team": "a"}, "annotations": {"note": "b"}}
+    cluster.as_admin.patch(where, {"metadata": metadata, "webhooks": mine})
+    steady(lambda: webhooks(cluster) == mine, 2)
+    assert stored(cluster)["metadata"]["labels"]["team"] == "a"
+    hands_off = {"metadata": {"annotations": {"allocguard.dev/unmanaged": "true"}}}
+    cluster.as_admin.patch(where, {**hands_off, "webhooks": mine[:1]})
+    steady(lambda: len(webhooks(cluster)) == 1, 2)
+    assert "ValidatingWebhookConfiguration says allocguard.dev/unmanaged: left as it is" in told(guard)
+    cluster.as_admin.patch(where, {"metadata": {"annotations": {"allocguard.dev/unmanaged": None}}})
+    eventually(lambda: webhooks(cluster)[1:] == whole[1:])
+    eventually(lambda: told(guard) == "ok")
+
+
+def test_a_program_that_writes_against_it_is_told_of_and_not_raced(cluster: Cluster) -> None:
+    guard = guarded(cluster)
+    where = path(KINDS[1], NAME)
+    for number in range(6):
+        cluster.as_admin.patch(where, {"webhooks": []})
+        eventually(lambda number=number: len(guard.lines(event="registration put right")) > number)
+    eventually(lambda: "somebody writes it back again and again" in told(guard))
+
+
+def test_one_of_two_replicas_keeps_it(cluster: Cluster) -> None:
+    first = guarded(cluster)
+    second = cluster.guard(*[each for each in first.process.command if str(each).startswith("--namespace=")])
+    where, whole = path(KINDS[0], NAME), webhooks(cluster)
+    cluster.as_admin.patch(where, {"webhooks": []})
+    eventually(lambda: webhooks(cluster) == whole)
+    assert second.lines(event="registered") == second.lines(event="registration put right") == []
+    assert "registration" not in second.get("/readyz?verbose").text
+    first.stop()
+    cluster.as_admin.delete(where)
+    eventually(lambda: webhooks(cluster))
+    assert second.lines(event="registered")
+
+
+def test_while_it_is_away_only_what_must_be_judged_waits(cluster: Cluster) -> None:
+    guard = guarded(cluster)
+    node = cluster.node("n1")
+    mapped, plain = cluster.driver("cpu.example", node), cluster.driver("nic.example", node)
+    mapped.publish([mapped.device("d", costs={"cpu": each("1")}), mapped.device("e", costs={"cpu": each("1")})])
+    plain.publish([plain.device("d")])
+    eventually(lambda: drivers(cluster) == {mapped.name})
+    cluster.device_class("none", cel="false")
+    for name in ("held", "new", "free"):
+        cluster.claim(name, "none")
+    cluster.allocate("held", mapped, "d")
+    guard.kill()
+
+    def refused(write: Callable[[], object]) -> str:
+        with pytest.raises(ApiError) as caught:
+            write()
+        assert caught.value.code == 500
+        return caught.value.message
+
+    assert "guarded-allocations.allocguard.dev" in refused(lambda: cluster.allocate("new", mapped, "e"))
+    assert "mapped-slices" in refused(lambda: mapped.publish([mapped.device("d", costs={"cpu": each("2")})]))
+    cluster.allocate("free", plain, "d")
+    plain.publish([plain.device("e")])
+    where = cluster.path("ResourceClaim", "held", "status")
+    cluster.as_scheduler.patch(where, {"status": {"allocation": None, "reservedFor": None}})
+    cluster.claim("more", "none")
+    cluster.pod("p", claims=["more"])
+    mapped.withdraw()
+
+
+def test_in_audit_mode_nothing_waits(cluster: Cluster) -> None:
+    guard = guarded(cluster, "--mode=audit")
+    assert {entry["failurePolicy"] for entry in entries(cluster).values()} == {"Ignore"}
+    driver = cluster.driver("cpu.example", cluster.node("n1"))
+    guard.kill()
+    driver.publish([driver.device("d", costs={"cpu": each("1")})])
+
+
+def test_nothing_is_registered_before_the_cluster_is_seen(cluster: Cluster) -> None:
+    """A server that may not list pods is never ready, so the API server must not be told to ask it."""
+    definitions(cluster)
+    namespace = cluster.namespace("guard")
+    configurations = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
+    rules = [
+        {"apiGroups": ["admissionregistration.k8s.io"], "resources": configurations, "verbs": ["*"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+    ]
+    cluster.service_account("guard", rules, namespace)
+    token = cluster.token("guard", namespace=namespace)
+    guard = cluster.guard(f"--namespace={namespace}", user=("blind",), token=token, ready=False)
+    eventually(lambda: guard.lines(event="view refused"))
+    steady(lambda: cluster.as_admin.find(path(KINDS[0], NAME)) is None, 2)

@@ -1,7 +1,9 @@
+import re
 from base64 import b64decode
 
 import pytest
 
+from webhook.kube.names import dns_subdomain
 from webhook.registration.configurations import Address, configurations, unregistered
 from webhook.store.policies import read, shipped
 
@@ -141,6 +143,16 @@ def test_names_stay_names(compiled, policy, rule):
     tail = entry["clientConfig"]["url"].rpartition("/mutate/")[2]
     assert len(tail) <= 63
     assert entry["name"] == f"{tail}.mutate.allocguard.dev"
+
+
+@pytest.mark.parametrize("group", ["Bad_Group", "a..b", "-a-", "x.-y", "a b", "é", "_", "k" * 300])
+def test_any_group_gives_a_name_that_the_api_server_takes(compiled, policy, rule, group):
+    found = entries(compiled(policy("p", [rule(group, "things", "CREATE"), rule(f"{group}x", "things", "CREATE")])))
+    assert len(found) == 2
+    for entry in found.values():
+        tail = entry["clientConfig"]["url"].rpartition("/validate/")[2]
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", tail)
+        assert dns_subdomain(entry["name"]) is None
 
 
 def test_operations_of_a_row_that_nobody_asks_for_are_left_out(compiled, policy, rule):

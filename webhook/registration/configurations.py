@@ -6,6 +6,7 @@ Every field that the API server would fill in is written, so that what is stored
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ _NEVER = {
 }
 # The longest path tail that the server counts under its own name.
 _LONGEST = 63
+_NOT_IN_NAMES = re.compile(r"[^-a-z0-9.]|\.(?=[-.])|(?<=-)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,12 @@ def _wild(resource: str) -> bool:
 
 
 def _short(name: str) -> str:
-    if len(name) <= _LONGEST:
+    """``name`` as part of a path and of a webhook's name, whatever stands in the policy that it comes from."""
+    plain = _NOT_IN_NAMES.sub("-", name.lower()).strip(".-")
+    if plain == name and len(name) <= _LONGEST:
         return name
-    return f"{name[: _LONGEST - 9].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{plain[: _LONGEST - 9].rstrip('.-')}-{digest}".lstrip("-")
 
 
 def _entry(
