@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from webhook.kube.names import dns_subdomain
 from webhook.kube.raw import Json
 from webhook.kube.rollout import GROUP
 from webhook.policy.match import NAME_LABEL, Rule
@@ -35,7 +36,6 @@ _NEVER = {
 }
 # The longest path tail that the server counts under its own name.
 _LONGEST = 63
-_NOT_IN_NAMES = re.compile(r"[^-a-z0-9.]|\.(?=[-.])|(?<=-)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,10 @@ def _wild(resource: str) -> bool:
 
 def _short(name: str) -> str:
     """``name`` as part of a path and of a webhook's name, whatever stands in the policy that it comes from."""
-    plain = _NOT_IN_NAMES.sub("-", name.lower()).strip(".-")
-    if plain == name and len(name) <= _LONGEST:
+    if len(name) <= _LONGEST and dns_subdomain(name) is None:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{plain[: _LONGEST - 9].rstrip('.-')}-{digest}".lstrip("-")
+    plain = re.sub("[^a-z0-9]+", "-", name.lower())[: _LONGEST - 9].strip("-")
+    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".lstrip("-")
 
 
 def _entry(
