@@ -235,3 +235,12 @@ def test_an_error_of_evaluation_has_its_place(expression: str, message: str) -> 
     with pytest.raises(cel.EvaluationError) as raised:
         program.evaluate(names, cel.Budget())
     assert str(raised.value) == message
+
+
+def test_a_function_that_is_not_there() -> None:
+    expression = "[1].includes(1)"
+    assert cel.compile(expression, ENV).evaluate({}, cel.Budget()) is True
+    without = cel.Environment({}, without=frozenset({"includes"}))
+    for env in (without, without.extend({"x": cel.DYN})):
+        with pytest.raises(cel.CelError):
+            cel.compile(expression, env)

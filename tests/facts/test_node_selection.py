@@ -34,6 +34,11 @@ def field(operator: str, *values: str, key: str = "metadata.name") -> dict[str, 
         (field("In", "n1", "n2"), [("[0].matchFields[0].values", "Required")]),
         (field("Exists"), [("[0].matchFields[0].operator", "Invalid")]),
         (field("In", "n1", key="spec.x"), [("[0].matchFields[0].key", "Invalid")]),
+        (
+            {"matchExpressions": [None]},
+            [("[0].matchExpressions[0].operator", "Invalid"), ("[0].matchExpressions[0].key", "Invalid")],
+        ),
+        ({"matchFields": [None]}, [("[0].matchFields[0].operator", "Invalid"), ("[0].matchFields[0].key", "Invalid")]),
         (field("In", "N_1"), [("[0].matchFields[0].values[0]", "Invalid")]),
     ],
 )

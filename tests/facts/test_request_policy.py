@@ -102,6 +102,9 @@ def test_a_zero_step_stops_the_server_of_1_36_and_is_refused_by_that_of_1_37() -
     policy = {"default": "1", "validRange": {"min": "1", "step": "0"}}
     assert found(policy) == [("p.validRange.step", "requestpolicy-step-zero")]
     assert found(policy, R37) == [("p.validRange.step", "requestpolicy-step-zero")]
+    huge = {"default": "1", "validRange": {"min": "1", "step": "18446744073709551616"}}
+    assert ("p.validRange.step", "requestpolicy-step-zero") in found(huge)
+    assert ("p.validRange.step", "requestpolicy-step-zero") not in found(huge, R37)
     (old,), (new,) = (policy_problems(10, policy, "p", release) for release in (R36, R37))
     assert (old.origin, old.error_type) == ("guard", "")
     assert (new.origin, new.error_type) == ("apiserver", "FieldValueInvalid")

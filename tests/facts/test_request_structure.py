@@ -70,6 +70,32 @@ def test_1_37_looks_into_both_forms_of_a_request_that_has_both() -> None:
     ]
 
 
+@pytest.mark.parametrize("field", ["matchAttribute", "distinctAttribute"])
+def test_1_37_takes_no_upper_case_in_the_domain_of_a_constraint(field: str) -> None:
+    assert found(constraints=[{field: "D.Example/a"}]) == []
+    assert found(constraints=[{field: "D.Example/a"}], release=R37) == [
+        ("constraint-invalid", f"constraints[0].{field}")
+    ]
+    assert found(constraints=[{field: "a/B-c/d"}], release=R37) == []
+
+
+@pytest.mark.parametrize("field", [{"adminAccess": False}, {"selectors": []}, {"tolerations": []}, {"capacity": {}}])
+def test_what_makes_a_v1beta1_request_one_for_a_device(field: Any) -> None:
+    flat = {**claim(requests=[{"name": "r", **field}]), "apiVersion": "resource.k8s.io/v1beta1"}
+    rules = [f.rule for f in claim_structure_problems(flat, R36)]
+    assert rules == ["class-name-invalid", "count-invalid"]
+    for nothing in ({"deviceClassName": ""}, {"count": 0}, {"allocationMode": ""}, {"adminAccess": None}):
+        flat["spec"] = {"devices": {"requests": [{"name": "r", **nothing}]}}
+        assert [f.rule for f in claim_structure_problems(flat, R36)] == ["request-shape"]
+
+
+def test_each_kind_of_error_has_words_of_its_own() -> None:
+    problems = claim_structure_problems(
+        claim(constraints=[{"matchAttribute": f"-a/{'b' * 33}"}], config=[{"opaque": {"driver": "a_" * 40}}]), R36
+    )
+    assert len({f.message for f in problems}) == len(problems) == 5
+
+
 def test_config_is_an_object_of_a_driver() -> None:
     assert found(config=[{"opaque": {"driver": "d.example", "parameters": {"a": 1}}}]) == []
     assert found(config=[{"opaque": {"driver": "d.example", "parameters": {"a": "x" * 10240}}}]) == [

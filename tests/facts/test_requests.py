@@ -170,6 +170,19 @@ def test_admin_access_needs_the_label_of_the_namespace() -> None:
     assert request_problems(obj, world(CLASS, namespace)) == []
 
 
+@pytest.mark.parametrize("where", ["ns", "default"])
+def test_admin_access_whatever_else_the_request_asks_for(where: str) -> None:
+    """What stands beside ``exactly`` does not matter, nor the version; without a namespace it is ``default``."""
+    namespace: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": where}}
+    both = {"name": "r", "exactly": {"adminAccess": True}, "firstAvailable": [{"name": "s", "deviceClassName": "d"}]}
+    flat = {"name": "r", "deviceClassName": "d", "adminAccess": True}
+    for version, request in (("v1", both), ("v1beta1", flat)):
+        obj = {**claim(requests=[request]), "apiVersion": f"resource.k8s.io/{version}"}
+        obj["metadata"] = {"name": "c1"} if where == "default" else obj["metadata"]
+        found = [f.path for f in request_problems(obj, world(CLASS, namespace)) if f.rule == "admin-access-namespace"]
+        assert found == ["spec.devices.requests[0].adminAccess"]
+
+
 def test_more_devices_than_a_claim_can_hold() -> None:
     obj = claim(requests=[{"name": n, "exactly": {"deviceClassName": "d", "count": 20}} for n in ("a", "b")])
     assert rules(judged(obj, grp())) == ["too-many-devices-requested"]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.facts.builders import samples, slice_of
 from webhook.facts.selectors import compile_problems, matches
+from webhook.kube.release import Release
 from webhook.kube.resource import read_slice
 
 (GPUS,) = [read_slice(obj) for obj in samples("06")]
@@ -35,7 +36,7 @@ def chosen(expression: str) -> list[bool | None]:
     ],
 )
 def test_answers(expression: str, answers: list[bool | None]) -> None:
-    assert compile_problems(expression, "p") == []
+    assert compile_problems(expression, "p", Release(36, {"DRAListTypeAttributes": True})) == []
     assert chosen(expression) == answers
 
 
@@ -67,7 +68,14 @@ def test_values_that_cannot_be_read_are_errors() -> None:
     ],
 )
 def test_expressions_that_the_server_refuses(expression: str, kind: str) -> None:
-    (finding,) = compile_problems(expression, "spec.selectors[0].cel.expression")
+    (finding,) = compile_problems(expression, "spec.selectors[0].cel.expression", Release(36))
     assert (finding.rule, finding.error_type, finding.origin) == ("selector-cel", kind, "apiserver")
     if len(expression) < 100:
         assert matches(expression, GPUS.driver, GPUS.devices[0]) is None
+
+
+def test_the_function_for_lists_comes_with_the_gate() -> None:
+    expression = "device.attributes['a'].b.includes(1)"
+    assert compile_problems(expression, "p", Release(36, {"DRAListTypeAttributes": True})) == []
+    (finding,) = compile_problems(expression, "p", Release(36))
+    assert finding.error_type == "FieldValueInvalid"

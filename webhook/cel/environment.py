@@ -18,7 +18,8 @@ _SIMPLE = frozenset({types.BOOL, types.INT, types.UINT, types.DOUBLE, types.STRI
 
 
 class Environment:
-    """The variables that expressions may name, with their types; all functions of Kubernetes are there.
+    """The variables that expressions may name, with their types; all functions of Kubernetes are there, but those
+    ``without``.
 
     For a device selector of DRA, for example:
 
@@ -33,17 +34,18 @@ class Environment:
         selector.evaluate({"device": Record({"driver": "x", ...})}, Budget())
     """
 
-    def __init__(self, variables: Mapping[str, types.Type]) -> None:
+    def __init__(self, variables: Mapping[str, types.Type], without: frozenset[str] = frozenset()) -> None:
         self.variables = dict(variables)
+        self._without = without
 
     def extend(self, variables: Mapping[str, types.Type]) -> Environment:
         """An environment with further variables (or other types for some)."""
-        return Environment({**self.variables, **variables})
+        return Environment({**self.variables, **variables}, self._without)
 
     @cached_property
     def checker(self) -> Checker:
         """Made when the first expression is compiled (about a millisecond)."""
-        return Checker(self.variables, LIBRARY)
+        return Checker(self.variables, LIBRARY.without(self._without) if self._without else LIBRARY)
 
     @cached_property
     def structs(self) -> dict[str, types.StructType]:

@@ -57,6 +57,12 @@ class Library:
         """The global call `name()` gives this value."""
         self.constants[name] = value
 
+    def without(self, names: frozenset[str]) -> Library:
+        """This library, the functions ``names`` not declared: an expression that calls one does not compile."""
+        kept = [overload for overload in self.overloads if overload.name not in names]
+        functions = {key: table for key, table in self.functions.items() if key[0] not in names}
+        return Library(functions, kept, self.constants)
+
     def function(self, name: str, *classes: Classes, charges: bool = False) -> Callable[[_F], _F]:
         """Decorator: the Python function runs for the global call `name(...)` with arguments of these classes."""
         return self._adder(name, False, classes, charges)

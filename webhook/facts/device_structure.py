@@ -45,7 +45,6 @@ SCALARS = ("int", "bool", "string", "version")
 LISTS = ("ints", "bools", "strings", "versions")
 EFFECTS = ("NoSchedule", "NoExecute", "None")
 SELECTIONS = ("nodeName", "nodeSelector", "allNodes")
-_EMPTY: Json = {}
 
 
 def attributes_fine(attributes: Mapping[str, object]) -> bool:
@@ -85,7 +84,9 @@ def attribute_problems(attributes: Mapping[str, object], path: str, lists: bool,
 def bad_key(key: str, path: str, rule: str) -> Iterator[Finding]:
     """Findings for a key of ``attributes`` or ``capacity`` that is no qualified name."""
     for kind in qualified_errors(key):
-        yield cause(rule, path, kind, f"key {key!r}", NEEDS_DEVICE_QUALIFIED)
+        # Each kind in words of its own: what is said twice is told once.
+        has = f"key {key!r}, a part of which is too long" if kind == TOO_LONG else f"key {key!r}"
+        yield cause(rule, path, kind, has, NEEDS_DEVICE_QUALIFIED)
 
 
 def _attribute(value: Json, path: str, lists: bool, newer: bool) -> Iterator[Finding]:
@@ -286,15 +287,6 @@ def binding_problems(fields: Json, path: str) -> Iterator[Finding]:
     if bool(wanted) != bool(failing):
         missing = "bindingFailureConditions" if wanted else "bindingConditions"
         yield cause(rule, f"{path}.{missing}", INVALID, "one list without the other", "both lists, or none")
-
-
-def indexed(items: object) -> list[tuple[int, Json]]:
-    """As :func:`webhook.kube.raw.objects`, but null counts as an empty object, as the server decodes it."""
-    return [
-        (index, item if item else _EMPTY)
-        for index, item in enumerate(sequence(items))
-        if isinstance(item, dict) or item is None
-    ]
 
 
 def declarative(finding: Finding) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.kube.finding import Finding, cause
 from webhook.kube.names import NEEDS_LABEL_KEY, NEEDS_SUBDOMAIN, label_key, label_value, node_name
-from webhook.kube.raw import Json, objects, sequence, text
+from webhook.kube.raw import Json, indexed, objects, sequence, text
 
 RULE = "selector-terms"
 _MANY = ("In", "NotIn")
@@ -30,9 +30,9 @@ def selector_problems(selector: Json, path: str) -> list[Finding]:
         return [cause(RULE, where, "FieldValueRequired", "no term", "at least one term")]
     found: list[Finding] = []
     for index, term in objects(terms):
-        for position, item in objects(term.get("matchExpressions")):
+        for position, item in indexed(term.get("matchExpressions")):
             found += _expression(item, f"{where}[{index}].matchExpressions[{position}]")
-        for position, item in objects(term.get("matchFields")):
+        for position, item in indexed(term.get("matchFields")):
             found += _field(item, f"{where}[{index}].matchFields[{position}]")
     return found
 

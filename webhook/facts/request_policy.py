@@ -184,10 +184,11 @@ def _grid(bounds: Mapping[str, Number | None], value: Number, milli: bool, path:
         ]
         if unsafe:
             return found + unsafe
-    if step == 0:
-        # 1.36 divides by the step: its API server ends the request with a panic, and nobody is told why.
-        has, fix = "step 0", "leave step out where every amount is allowed"
-        found.append(Finding("requestpolicy-step-zero", where, has, "a step greater than zero", fix))
+    if step == 0 or not (newer or -INT64_MAX <= step <= INT64_MAX):
+        # 1.36 divides by the step in 64 bits, in which it is zero too where it does not fit: its API server ends the
+        # request with a panic, and nobody is told why.
+        has, fix = f"step {shown(step)}", "leave step out where every amount is allowed"
+        found.append(Finding("requestpolicy-step-zero", where, has, "a step greater than zero, within 64 bits", fix))
         return found
     scale = 1000 if milli else 1
     unit, start = whole(step * scale), whole(low * scale)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import orjson
 
-from webhook.facts.device_structure import EFFECTS, indexed
+from webhook.facts.device_structure import EFFECTS
 from webhook.facts.field_names import INVALID, REQUIRED, TOO_LONG, driver_errors, qualified_errors
 from webhook.facts.object_meta import metadata_problems, template_metadata_problems
 from webhook.facts.selectors import compile_problems
@@ -23,13 +23,15 @@ from webhook.kube.names import (
     label_key,
     label_value,
 )
-from webhook.kube.raw import Json, integer, mapping, sequence, text
+from webhook.kube.raw import Json, indexed, integer, mapping, sequence, text
 from webhook.kube.release import Release
 
 REQUESTS_MAX = 32
 ALTERNATIVES_MAX = 8
 PARAMETERS_MAX = 10 * 1024
 TOO_MANY, DUPLICATE, NOT_SUPPORTED = "FieldValueTooMany", "FieldValueDuplicate", "FieldValueNotSupported"
+# What counts as left out of a v1beta1 request; everything else is a pointer or a list, which is there when it is given.
+_UNSET = {"deviceClassName": ("",), "allocationMode": ("",), "count": (0,)}
 FLAT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
 SHAPE = "request-shape"
 NO_MODE = "no mode"
@@ -106,7 +108,8 @@ def _request(item: Json, path: str, flat: bool, release: Release) -> Iterator[Fi
     first = sequence(item.get("firstAvailable")) if release.enabled("DRAPrioritizedList") else []
     exactly = item.get("exactly")
     if flat:
-        given = [name for name in FLAT if item.get(name) not in (None, "", 0)]
+        known = FLAT if release.minor < 37 else (*FLAT, "derivedAttributes")
+        given = [name for name in known if item.get(name) is not None and item[name] not in _UNSET.get(name, ())]
         exactly = {name: item.get(name) for name in FLAT} if given else None
     if exactly is not None and first:
         yield cause(SHAPE, path, INVALID, "exactly and firstAvailable", "one of them")
@@ -161,7 +164,7 @@ def _alternative(fields: Json, path: str, flat: bool, release: Release) -> Itera
     elif reason := dns_subdomain(name):
         has = f"{name!r}, which {reason}"
         yield cause("class-name-invalid", f"{path}.deviceClassName", INVALID, has, NEEDS_SUBDOMAIN)
-    yield from selectors_problems(sequence(fields.get("selectors")), f"{path}.selectors")
+    yield from selectors_problems(sequence(fields.get("selectors")), f"{path}.selectors", release)
     # v1beta1 fills in mode and count only for a request that names a class.
     given = text(fields.get("allocationMode"))
     mode = given or ("" if flat and not name else "ExactCount")
@@ -178,7 +181,7 @@ def _alternative(fields: Json, path: str, flat: bool, release: Release) -> Itera
             yield from _toleration(item, f"{path}.tolerations[{index}]")
 
 
-def selectors_problems(selectors: list[object], path: str) -> Iterator[Finding]:
+def selectors_problems(selectors: list[object], path: str, release: Release) -> Iterator[Finding]:
     """Problems of the selectors of a request or a class at ``path``."""
     if len(selectors) > REQUESTS_MAX:
         yield _many("selector-cel", path, len(selectors), REQUESTS_MAX)
@@ -188,7 +191,9 @@ def selectors_problems(selectors: list[object], path: str) -> Iterator[Finding]:
         if cel is None:
             yield cause("selector-cel", f"{path}[{index}].cel", REQUIRED, "no cel", "cel: {expression: …}")
         else:
-            yield from compile_problems(text(mapping(cel).get("expression")), f"{path}[{index}].cel.expression")
+            yield from compile_problems(
+                text(mapping(cel).get("expression")), f"{path}[{index}].cel.expression", release
+            )
 
 
 def _toleration(item: Json, path: str) -> Iterator[Finding]:
@@ -220,7 +225,7 @@ def _constraints(
         yield from _references(sequence(item.get("requests")), f"{where}.requests", names)
         given = [name for name in fields if item.get(name) is not None]
         for field in given if release.minor >= 37 else given[:1]:
-            yield from _attribute(text(item[field]), f"{where}.{field}")
+            yield from _attribute(text(item[field]), f"{where}.{field}", release)
         if given:
             continue
         if len(fields) == 2:
@@ -229,12 +234,16 @@ def _constraints(
             yield cause(rule, f"{where}.matchAttribute", REQUIRED, "no attribute", "matchAttribute")
 
 
-def _attribute(name: str, path: str) -> Iterator[Finding]:
+def _attribute(name: str, path: str, release: Release) -> Iterator[Finding]:
     kinds = list(qualified_errors(name))
-    if "/" not in name and INVALID not in kinds:
+    domain, slash, rest = name.partition("/")
+    # The declarative rules of 1.37 do not take upper case in the domain.
+    upper = release.minor >= 37 and "/" not in rest and dns_subdomain(domain) is not None
+    if (not slash or upper) and INVALID not in kinds:
         kinds.append(INVALID)
     for kind in kinds:
         has = repr(name) if "/" in name else f"{name!r} without a domain"
+        has = f"{name!r}, a part of which is too long" if kind == TOO_LONG else has
         yield cause("constraint-invalid", path, kind, has, f"{NEEDS_DEVICE_QUALIFIED}, the domain is not optional")
 
 
@@ -264,7 +273,8 @@ def config_problems(item: Json, path: str) -> Iterator[Finding]:
         return
     driver = text(mapping(opaque).get("driver"))
     for kind in driver_errors(driver):
-        yield cause(rule, f"{path}.opaque.driver", kind, repr(driver), NEEDS_DRIVER)
+        has = f"{len(driver)} characters" if kind == TOO_LONG else repr(driver)
+        yield cause(rule, f"{path}.opaque.driver", kind, has, NEEDS_DRIVER)
     parameters, where = mapping(opaque).get("parameters"), f"{path}.opaque.parameters"
     if parameters is None:
         yield cause(rule, where, REQUIRED, "no parameters", "a JSON object")

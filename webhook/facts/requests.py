@@ -24,7 +24,7 @@ from webhook.kube.claims import (
 )
 from webhook.kube.finding import Finding, Severity, cause
 from webhook.kube.quantity import INT64_MAX, Number, try_parse
-from webhook.kube.raw import Json, mapping, text
+from webhook.kube.raw import Json, indexed, mapping, text
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot
 
@@ -45,7 +45,7 @@ def request_problems(obj: object, snapshot: Snapshot, user: str | None = None) -
     path = "spec.spec.devices" if template else "spec.devices"
     return [
         *claim_structure_problems(obj, snapshot.release),
-        *_admin(claim, snapshot),
+        *_admin(fields, template, claim.namespace or "default", snapshot),
         *guard_problems(claim, path, snapshot),
         *forged_problems(claim, user),
     ]
@@ -94,18 +94,22 @@ def forged_problems(claim: Claim, user: str | None) -> list[Finding]:
     return [Finding("forged-special-claim", path, has, needs, fix, severity)]
 
 
-def _admin(claim: Claim, snapshot: Snapshot) -> Iterator[Finding]:
-    namespace = snapshot.namespaces.get(claim.namespace)
+def _admin(obj: Json, template: bool, name: str, snapshot: Snapshot) -> Iterator[Finding]:
+    namespace = snapshot.namespaces.get(name)
     if namespace is None or not snapshot.release.enabled("DRAAdminAccess"):
         return
     labels = mapping(mapping(namespace.get("metadata")).get("labels"))
     if labels.get(ADMIN_ACCESS_LABEL) == "true":
         return
-    for index, group in enumerate(claim.groups):
-        if any(request.admin for request in group.alternatives if not group.prioritized):
+    spec = mapping(obj.get("spec"))
+    devices = mapping((mapping(spec.get("spec")) if template else spec).get("devices"))
+    flat = obj.get("apiVersion") == "resource.k8s.io/v1beta1"
+    for index, request in indexed(devices.get("requests")):
+        # It looks at what is asked for exactly, whatever else stands beside it.
+        if (request if flat else mapping(request.get("exactly"))).get("adminAccess") is True:
             # The server names the first such request, by this path also in templates.
             path = f"spec.devices.requests[{index}].adminAccess"
-            needs = f'the label {ADMIN_ACCESS_LABEL}: "true" on namespace {claim.namespace}'
+            needs = f'the label {ADMIN_ACCESS_LABEL}: "true" on namespace {name}'
             yield cause("admin-access-namespace", path, "FieldValueForbidden", "adminAccess", needs)
             return
 
@@ -131,7 +135,7 @@ def _selectors(request: DeviceRequest, path: str, offers: Offers, snapshot: Snap
     ]
     for index, expression in enumerate(request.selectors):
         where = f"{path}.selectors[{index}].cel.expression"
-        if not devices or compile_problems(expression, where):
+        if not devices or compile_problems(expression, where, snapshot.release):
             continue
         if all(matches(expression, driver, device) is None for driver, device in devices):
             driver, device = devices[0]

@@ -34,6 +34,7 @@ from webhook.facts.field_names import length
 from webhook.kube.finding import Finding, cause
 from webhook.kube.quantity import try_parse
 from webhook.kube.raw import mapping, text
+from webhook.kube.release import Release
 from webhook.kube.resource import Device
 
 EXPRESSION_MAX = 10 * 1024
@@ -47,23 +48,25 @@ _DEVICE = StructType(
     },
 )
 ENVIRONMENT = Environment({"device": _DEVICE})
+# The function for attributes that are lists comes with them.
+_SCALARS = Environment({"device": _DEVICE}, frozenset({"includes"}))
 
 
 @lru_cache(maxsize=1 << 10)
-def _compiled(expression: str) -> Program | CelError:
+def _compiled(expression: str, lists: bool = True) -> Program | CelError:
     try:
-        return compile(expression, ENVIRONMENT, BOOL)
+        return compile(expression, ENVIRONMENT if lists else _SCALARS, BOOL)
     except CelError as error:
         return error
 
 
-def compile_problems(expression: str, path: str) -> list[Finding]:
-    """Why the API server would not take the selector at ``path``; its cost limit is not estimated."""
+def compile_problems(expression: str, path: str, release: Release) -> list[Finding]:
+    """Why the API server of ``release`` would not take the selector at ``path``; its cost limit is not estimated."""
     rule = "selector-cel"
     size = length(expression)
     if size > EXPRESSION_MAX:
         return [cause(rule, path, "FieldValueTooLong", f"{size} bytes", f"at most {EXPRESSION_MAX}")]
-    program = _compiled(expression)
+    program = _compiled(expression, release.enabled("DRAListTypeAttributes"))
     if isinstance(program, CelError):
         has = f"an expression that does not compile ({program.line}:{program.column}: {program.message})"
         needs = "a CEL expression over device that gives true or false"

@@ -21,7 +21,6 @@ from webhook.facts.device_structure import (
     consumption_problems,
     counter_problems,
     declarative,
-    indexed,
     selection_problems,
     size_problems,
     taint_problems,
@@ -32,7 +31,7 @@ from webhook.facts.object_meta import metadata_problems, update_metadata_problem
 from webhook.facts.request_policy import FRACTIONAL_GATE
 from webhook.kube.finding import Finding, cause
 from webhook.kube.names import DRIVER_MAX, NEEDS_DRIVER, NEEDS_LABEL, NEEDS_POOL, POOL_MAX, dns_label
-from webhook.kube.raw import Json, integer, mapping, sequence, text
+from webhook.kube.raw import Json, indexed, integer, mapping, sequence, text
 from webhook.kube.release import Release
 from webhook.kube.resource import FIELD_136, FIELD_137
 

@@ -32,6 +32,15 @@ def objects(value: object) -> Iterable[tuple[int, Json]]:
     return [(index, item) for index, item in enumerate(value) if isinstance(item, dict)]
 
 
+def indexed(items: object) -> list[tuple[int, Json]]:
+    """As :func:`objects`, but null counts as an empty object, as the server decodes it."""
+    return [
+        (index, item if item else _NOTHING)
+        for index, item in enumerate(sequence(items))
+        if isinstance(item, dict) or item is None
+    ]
+
+
 def members(value: object) -> list[Json]:
     """The JSON objects in the array ``value``; other members are skipped."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) and value else _EMPTY
