@@ -106,7 +106,7 @@ def test_an_interrupted_run_ends_without_a_traceback(tmp_path: Path):
 
 
 def test_an_error_of_ours_is_one_line(run, monkeypatch):
-    monkeypatch.setattr("webhook.cli.sources.revision", lambda _: 1 / 0)
+    monkeypatch.setattr("webhook.cli.sources.revision", lambda *_: 1 / 0)
     from click.testing import CliRunner
 
     from webhook.cli.program import program

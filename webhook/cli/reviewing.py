@@ -182,10 +182,12 @@ class Bench:
     """Judges requests as the server does, at a fixed time."""
 
     def __init__(self, policies: Sequence[str], where: Where, at: datetime) -> None:
+        from webhook.cluster.files import Cluster
         from webhook.ledger.book import Book
 
-        self.revision = sources.revision(policies)
         self.cluster = sources.named_cluster(where)
+        objects = {} if isinstance(self.cluster, Cluster) else self.cluster.policies
+        self.revision = sources.revision(policies, objects)
         self.book = Book()
         self.at = at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,17 +154,23 @@ def named_cluster(where: Where) -> Cluster | LiveCluster:
     return cluster(where)
 
 
-def revision(paths: Sequence[str]) -> Revision:
-    """The compiled policies of ``paths``, or the shipped ones. Raises Exit after telling every problem."""
+def revision(paths: Sequence[str], objects: Mapping[str, Json] | None = None) -> Revision:
+    """The compiled policies of ``paths``, or the shipped ones, and those of ``objects``, the AdmissionPolicy objects of
+    a live cluster, as its server would serve them. Raises Exit after telling every problem of the files.
+    """
     from webhook.policy.compile import PolicyErrors
-    from webhook.store import policies
+    from webhook.store.policies import PolicyStore, shipped
 
     try:
-        return policies.read(paths or [policies.shipped()])
+        store = PolicyStore(paths or [shipped()])
     except PolicyErrors as errors:
         for each in errors.problems:
             problem(each.text)
         raise click.exceptions.Exit(2) from errors
+    store.set_objects(objects or {})
+    for each in store.problems:
+        note(f"{each.text}; the policy does not count")
+    return store.revision
 
 
 def beside(file: str, name: str) -> bytes:
