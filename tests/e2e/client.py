@@ -32,7 +32,7 @@ class ApiError(Exception):
 class Client:
     """One identity at one API server. Paths are absolute (``/api/v1/nodes``); query parameters are keywords.
 
-    ``created`` grows by the path of every object that this client makes.
+    ``created`` grows by the path of every object that this client makes; ``warnings`` are those of the last answer.
     """
 
     def __init__(self, url: str, trust: ssl.SSLContext, token: str | None = None, created: list[str] | None = None):
@@ -40,6 +40,7 @@ class Client:
         self.url = url
         self._http = httpx.Client(base_url=url, verify=trust, headers=headers, timeout=30, trust_env=False)
         self.created = [] if created is None else created
+        self.warnings: list[str] = []
 
     def close(self) -> None:
         """Close its connections."""
@@ -125,6 +126,8 @@ class Client:
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {} if content is None else {"content-type": kind}
         answer = self._http.request(method, path, params=params, content=content, headers=headers)
+        given = answer.headers.get_list("warning")
+        self.warnings = [each.partition('"')[2].rpartition('"')[0].replace('\\"', '"') for each in given]
         if answer.status_code >= 400:
             raise _error(answer)
         return answer

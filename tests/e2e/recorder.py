@@ -17,7 +17,7 @@ from pathlib import Path
 
 from certs.files import ensure
 from tests.e2e.client import Client, Json
-from tests.e2e.guard import register
+from tests.e2e.guard import CONFIGURATIONS, KINDS, register
 from tests.e2e.processes import free_port
 
 Answer = Callable[[Json], Json | None]
@@ -25,11 +25,15 @@ Answer = Callable[[Json], Json | None]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One review: when it came (monotonic seconds), at which endpoint, and its ``request``."""
+    """One review: when it came (monotonic seconds), at which endpoint, its ``request``, the query of its URL, and the
+    port of the other end of its connection.
+    """
 
     at: float
     endpoint: str
     request: Json
+    query: str
+    peer: int
 
     @property
     def what(self) -> str:
@@ -70,10 +74,12 @@ class Recorder:
         answer: Answer | None = None,
         failure_policy: str = "Fail",
         operations: tuple[str, ...] = ("*",),
+        versions: tuple[str, ...] = ("*",),
         **fields: object,
     ) -> None:
         self.seen: list[Seen] = []
         self.answer = answer
+        self._name, self._admin, self._endpoints = name, admin, endpoints
         self._connections: set[socket.socket] = set()
         self.port = port = free_port()
         certificates = folder / name
@@ -92,7 +98,7 @@ class Recorder:
         rules = [
             {
                 "apiGroups": [each.partition("/")[0]],
-                "apiVersions": ["*"],
+                "apiVersions": list(versions),
                 "resources": [each.partition("/")[2]],
                 "operations": list(operations),
             }
@@ -114,7 +120,10 @@ class Recorder:
 
     def close(self) -> None:
         """Stop answering, and close what the API server keeps open."""
+        if not self._thread.is_alive():
+            return
         self._server.shutdown()
+        self._thread.join()
         self._server.server_close()
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
@@ -124,9 +133,16 @@ class Recorder:
         """The reviews of ``what``, as ``pods/status UPDATE``, in the order they came."""
         return [seen for seen in list(self.seen) if seen.what == what and seen.endpoint == endpoint]
 
-    def _review(self, endpoint: str, review: Json) -> Json:
+    def unregister(self) -> None:
+        """Be asked no more; the API server may take a moment to notice."""
+        for endpoint, plural in KINDS.items():
+            if endpoint in self._endpoints:
+                self._admin.delete(f"{CONFIGURATIONS}/{plural}/{self._name}")
+
+    def _review(self, url: str, review: Json, peer: int) -> Json:
         request = review["request"]
-        self.seen.append(Seen(time.monotonic(), endpoint, request))
+        endpoint, _, query = url.partition("?")
+        self.seen.append(Seen(time.monotonic(), endpoint.lstrip("/"), request, query, peer))
         answer = (self.answer(request) if self.answer else None) or {"allowed": True}
         return {**{key: review[key] for key in ("apiVersion", "kind")}, "response": {"uid": request["uid"], **answer}}
 
@@ -146,8 +162,8 @@ class Recorder:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                endpoint = self.path.partition("?")[0].lstrip("/")
-                content = json.dumps(recorder._review(endpoint, json.loads(body))).encode()
+                answer = recorder._review(self.path, json.loads(body), self.client_address[1])
+                content = json.dumps(answer).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(content)))
