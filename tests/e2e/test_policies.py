@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,17 @@ def revision(guard: Guard) -> str:
     """The revision that serves, as /readyz tells it."""
     (line,) = (line for line in guard.get("/readyz?verbose").text.splitlines() if line.startswith("[+]policies"))
     return line.partition("revision ")[2].partition(";")[0].partition(",")[0]
+
+
+def checked(cluster: Cluster, obj: Json) -> int:
+    """The exit code of `allocguard check` of ``obj`` by the live cluster: 1 where something would be refused."""
+    file = cluster.folder / "checked.json"
+    file.write_text(json.dumps(obj))
+    access = cluster.plane.kubeconfig("admin", "system:masters")
+    command = [sys.executable, "-m", "webhook.cli", "check", str(file), f"--kubeconfig={access}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode
 
 
 def test_a_policy_is_made_edited_and_deleted_with_the_api_and_verdicts_follow(cluster: Cluster) -> None:
@@ -147,9 +160,11 @@ def test_an_object_replaces_the_shipped_policy_of_its_name_until_it_is_deleted(c
     assert "objects in place of files: slice-mappings" in guard.get("/readyz?verbose").text
     assert "in place of" in ready(cluster, policy["metadata"]["name"])["message"]
     assert revision(guard) == before
+    assert checked(cluster, bad) == 1
     policy["spec"]["action"] = "Audit"
     edit(cluster, policy)
     eventually(lambda: not said())
+    assert checked(cluster, bad) == 0
     cluster.as_admin.delete(path("AdmissionPolicy", "slice-mappings"))
     eventually(lambda: "slice-mappings/" in said())
     assert revision(guard) == before

@@ -52,10 +52,11 @@ def check(
     from webhook.cluster.files import choose_release, shapes_of
 
     sources.check_stdin(files, where.clusters)
-    revision = sources.revision(policies)
+    there = sources.live(where) if where.named_live else None
+    revision = sources.revision(policies, there.policies if there is not None else None)
     found = sources.documents(files)
-    if where.named_live:
-        snapshot = sources.live(where).snapshot
+    if there is not None:
+        snapshot = there.snapshot
     else:
         world = sources.in_files(where)
         shapes = world.shapes + shapes_of(each.value for each in found)
