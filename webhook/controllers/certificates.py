@@ -24,10 +24,9 @@ from certs.files import ensure, keep, write
 from certs.inspect import problems
 from certs.renewal import due, phase, trusts
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.controllers.clock import server_time
 from webhook.controllers.injection import SETTLE, Entry, entries
 from webhook.controllers.secret import Secret, Stored
-from webhook.facts.times import instant
-from webhook.kube.raw import mapping, text
 from webhook.telemetry.log import Level, Log
 
 Check = tuple[str, bool, str]
@@ -193,12 +192,7 @@ class Certificates:
 
     async def _set_clock(self) -> None:
         begun = self._clock()
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        try:
-            made = await self._api.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-        except (ApiError, Unreachable):  # whatever else is asked tells it
-            return
-        told = instant(text(mapping(made.get("metadata")).get("creationTimestamp")))
+        told = await server_time(self._api)
         if told is None:
             return
         # The server tells whole seconds, and answered some time after it was asked.

@@ -50,30 +50,33 @@ async def entries(api: Api) -> list[Entry] | None:
     ]
 
 
-async def inject(api: Api, authorities: tuple[Certificate, ...]) -> dict[str, int | None]:
+async def inject(api: Api, authorities: tuple[Certificate, ...]) -> dict[str, tuple[int, int] | None]:
     """Write ``authorities`` as the caBundle of every webhook of both configurations, and nothing else.
 
-    Gives the number of webhooks that changed by configuration, None for one that is not there. Raises ApiError (409
-    where somebody else wrote at the same time), Unreachable.
+    Gives for each configuration how many webhooks it has and how many were changed, None where it is not there. Raises
+    ApiError (409 where others write all the time), Unreachable.
     """
-    bundle = b64encode(to_pem(authorities)).decode()
-    done: dict[str, int | None] = {}
-    for plural in PLURALS:
-        obj = await _get(api, plural)
-        if obj is None:
-            done[plural] = None
-            continue
-        version = mapping(obj.get("metadata")).get("resourceVersion")
-        operations: list[Json] = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
-        operations += [
-            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle}
-            for number, webhook in enumerate(members(obj.get("webhooks")))
-            if mapping(webhook.get("clientConfig")).get("caBundle") != bundle
-        ]
-        done[plural] = len(operations) - 1
-        if done[plural]:
-            await api.patch(_path(plural), operations, "json")
-    return done
+    return {plural: await _inject(api, plural, b64encode(to_pem(authorities)).decode()) for plural in PLURALS}
+
+
+async def _inject(api: Api, plural: str, bundle: str, tries: int = 5) -> tuple[int, int] | None:
+    obj = await _get(api, plural)
+    if obj is None:
+        return None
+    webhooks = [
+        {**each, "clientConfig": {**mapping(each.get("clientConfig"))}} for each in members(obj.get("webhooks"))
+    ]
+    changing = [each for each in webhooks if each["clientConfig"].get("caBundle") != bundle]
+    for each in changing:
+        each["clientConfig"]["caBundle"] = bundle
+    try:
+        if changing:
+            await api.update(_path(plural), {**obj, "webhooks": webhooks})
+    except ApiError as error:
+        if error.status != 409 or tries < 2:
+            raise
+        return await _inject(api, plural, bundle, tries - 1)
+    return len(webhooks), len(changing)
 
 
 async def _get(api: Api, plural: str) -> Json | None:
