@@ -7,14 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.guard import Guard
+from tests.e2e.guarding import guarded
 from tests.e2e.kinds import path
-from tests.e2e.waiting import eventually
+from tests.e2e.waiting import eventually, steady
 from webhook.cli.deploying import files
 from webhook.registration.manifests import Target, manifests
 from webhook.registration.manifests import path as deployed
@@ -49,49 +53,44 @@ class Installed:
         """The kinds of what was installed and is there."""
         return [obj["kind"] for obj in self.objects if self.cluster.as_admin.find(deployed(obj))]
 
+    def guard(self, *arguments: str, **options: Any) -> Guard:
+        """The server as the Deployment runs it, but for its address: by the ServiceAccount and what that may do."""
+        token = self.cluster.token("allocguard", namespace=self.namespace)
+        secret = f"--certs-secret={self.namespace}/allocguard-certs"
+        user = (f"{self.namespace}-guard",)
+        return self.cluster.guard(
+            f"--namespace={self.namespace}", secret, *arguments, user=user, token=token, **options
+        )
 
-@pytest.fixture
-def installed(cluster: Cluster) -> Iterator[Installed]:
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """One installation for the tests that leave it as it is; removing a namespace takes its time."""
+    cluster = Cluster(control_plane, "inst", tmp_path_factory.mktemp("installed"))
     made = Installed(cluster)
     made.run("install")
     yield made
-    made.cluster.delete("DriverRollout", "cpu.example")
-    made.run("uninstall")
+    cluster.close()
 
 
-def test_install_again_and_uninstall(cluster: Cluster, installed: Installed) -> None:
+def test_installing_again_changes_nothing(installed: Installed) -> None:
+    admin = installed.cluster.as_admin
     assert installed.there() == [obj["kind"] for obj in installed.objects]
-    before = {deployed(obj): cluster.as_admin.get(deployed(obj)) for obj in installed.objects}
+    before = {deployed(obj): admin.get(deployed(obj))["metadata"].get("generation") for obj in installed.objects}
     installed.run("install")
-    for where, obj in before.items():
-        assert cluster.as_admin.get(where)["metadata"].get("generation") == obj["metadata"].get("generation"), where
-    told = installed.run("uninstall")
-    assert re.findall(r"(\w+) \S+ removed", told)[0] == "ClusterRoleBinding"
-    assert installed.there() == []
-    assert installed.run("uninstall") == ""
+    assert {where: admin.get(where)["metadata"].get("generation") for where in before} == before
 
 
-def test_objects_of_ours_outlive_it(cluster: Cluster, installed: Installed) -> None:
-    cluster.as_admin.create(ROLLOUT, rollout(cluster.name("cpu.example"), stage="General"))
-    told = installed.run("uninstall")
-    assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 objects" in told
-    cluster.delete("DriverRollout", "cpu.example")
-    assert "CustomResourceDefinition admissionpolicies.allocguard.dev removed" in told
+def test_the_deployment_may_run(installed: Installed) -> None:
+    """Its pods pass the pod security of its namespace: the controller makes them."""
+    where = path("Pod", namespace=installed.namespace)
+    assert eventually(lambda: len(installed.cluster.as_admin.items(where)) == 2)
 
 
-def test_the_deployment_may_run(cluster: Cluster, installed: Installed) -> None:
-    """Pods as the Deployment's pass the pod security of its namespace; the controller makes them."""
-
-    def pods() -> list[Json]:
-        return cluster.as_admin.items(path("Pod", namespace=installed.namespace))
-
-    assert len(eventually(lambda: len(pods()) == 2 and pods())) == 2
-
-
-def test_audit_mode(cluster: Cluster, installed: Installed) -> None:
+def test_audit_mode(installed: Installed) -> None:
     installed.run("install", "--mode=audit", "--image=registry.invalid/guard:1")
     [deployment] = [deployed(obj) for obj in installed.objects if obj["kind"] == "Deployment"]
-    [container] = cluster.as_admin.get(deployment)["spec"]["template"]["spec"]["containers"]
+    [container] = installed.cluster.as_admin.get(deployment)["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.invalid/guard:1"
     assert {"name": "MODE", "value": "audit"} in container["env"]
 
@@ -209,8 +208,8 @@ GOOD_ROLLOUTS: dict[str, Json] = {
 }
 
 
-def test_policies_and_rollouts_are_judged_by_their_schemas(cluster: Cluster, installed: Installed) -> None:
-    admin = cluster.as_admin
+def test_policies_and_rollouts_are_judged_by_their_schemas(installed: Installed) -> None:
+    cluster, admin = installed.cluster, installed.cluster.as_admin
     for body in (*shipped(), *GOOD_POLICIES.values()):
         admin.create(POLICY, body, **STRICT)
     rollouts = [
@@ -231,10 +230,73 @@ def test_policies_and_rollouts_are_judged_by_their_schemas(cluster: Cluster, ins
     assert "needs at least 75s" in refused(cluster, ROLLOUT, BAD_ROLLOUTS["short-window"])
 
 
-def test_columns(cluster: Cluster, installed: Installed) -> None:
+def test_columns(installed: Installed) -> None:
+    cluster = installed.cluster
     name = cluster.name("cpu.example")
     cluster.as_admin.create(ROLLOUT, rollout(name, stage="Off", hold={"reason": "firmware", "by": "me"}))
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     answer = cluster.as_admin._http.get(f"{ROLLOUT}/{name}", headers={"accept": table}).json()
     shown = dict(zip([each["name"] for each in answer["columnDefinitions"]], answer["rows"][0]["cells"], strict=True))
     assert (shown["Name"], shown["Stage"], shown["Hold"], shown["By"]) == (name, "Off", "firmware", "me")
+    cluster.delete("DriverRollout", "cpu.example")
+
+
+def test_the_service_account_may_do_what_the_server_does(cluster: Cluster, installed: Installed) -> None:
+    """Two replicas by its tokens: they watch, share certificates, elect a leader, register, and refuse nobody's write
+    that they need; the API server refuses none of theirs.
+    """
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    cluster.create(
+        "AdmissionPolicy",
+        {**policy(matchConstraints={"resourceRules": [rule]}), "metadata": {"name": cluster.name("p")}},
+    )
+    guards = [installed.guard(), installed.guard()]
+    eventually(lambda: cluster.as_admin.find(path("ValidatingWebhookConfiguration", "allocguard")))
+    eventually(lambda: cluster.get("AdmissionPolicy", "p")["status"]["conditions"][0]["status"] == "True")
+    assert cluster.as_admin.get(path("Secret", "allocguard-certs", installed.namespace))["type"] == "kubernetes.io/tls"
+    where = path("ValidatingWebhookConfiguration", "allocguard")
+    cluster.as_admin.patch(where, {"webhooks": []})
+    eventually(lambda: cluster.as_admin.get(where).get("webhooks"))
+    leaders = []
+    for guard in guards:
+        told = guard.get("/readyz?verbose").text
+        assert "but" not in told.replace("but the API server has no group topology.node.k8s.io", ""), told
+        assert not guard.lines(level="warning", event="view refused")
+        assert "orbidden" not in guard.process.log.read_text()
+        leaders.append("leader ok, leading" in told)
+    assert sorted(leaders) == [False, True]
+    assert guards[0].authority == guards[1].authority
+    for guard in guards:
+        assert guard.stop() == 0
+
+
+def test_uninstalling_under_a_running_server(installed: Installed) -> None:
+    """The registration goes first, and does not come back: its server has lost the right to make it."""
+    cluster = Cluster(installed.cluster.plane, "uninst", installed.cluster.folder / "again")
+    other = Installed(cluster)
+    try:
+        other.run("install")
+        guard = other.guard()
+        configuration = path("ValidatingWebhookConfiguration", "allocguard")
+        eventually(lambda: cluster.as_admin.find(configuration))
+        cluster.as_admin.create(ROLLOUT, rollout(cluster.name("cpu.example"), stage="General"))
+        told = other.run("uninstall")
+        removed = re.findall(r"^(\w+) \S+ removed$", told, re.MULTILINE)
+        hooks = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
+        assert removed[:3] == ["ClusterRoleBinding", *hooks]
+        assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 objects" in told
+        steady(lambda: cluster.as_admin.find(configuration) is None, 3)
+        assert guard.ready()
+        cluster.delete("DriverRollout", "cpu.example")
+        assert "CustomResourceDefinition driverrollouts.allocguard.dev removed" in other.run("uninstall")
+        assert other.there() == []
+        assert other.run("uninstall") == ""
+    finally:
+        cluster.close()
+
+
+def test_uninstalling_under_a_server_that_may_do_anything(cluster: Cluster) -> None:
+    """A server that an administrator runs beside the cluster registers itself again; that is said."""
+    guarded(cluster)
+    told = Installed(cluster).run("uninstall", code=1)
+    assert "ValidatingWebhookConfiguration allocguard was there again" in told

@@ -51,12 +51,6 @@ def namespace_option(function: F) -> F:
     )
 
 
-def cluster_access(function: F) -> F:
-    """``--kubeconfig`` and ``--context``."""
-    function = click.option("--context", metavar="NAME", help="The context of it.")(function)
-    return click.option("--kubeconfig", metavar="F", help="The cluster; default: as kubectl finds it.")(function)
-
-
 def printed(function: F) -> F:
     """``-o``."""
     choice = click.Choice(("yaml", "json"))

@@ -13,7 +13,6 @@ from webhook.cli.console import Unusable, note, out
 from webhook.cli.deploying import (
     EVERY,
     Name,
-    cluster_access,
     connected,
     files,
     namespace_option,
@@ -23,7 +22,7 @@ from webhook.cli.deploying import (
     title,
     waiting,
 )
-from webhook.cli.options import policies_option
+from webhook.cli.options import live_options, policies_option
 from webhook.cli.output import dump
 from webhook.kube.names import NEEDS_DRIVER, driver_name
 from webhook.registration.manifests import IMAGE, MODES
@@ -69,7 +68,7 @@ Examples:
     help="With --static: a driver whose claims wait for the guard while it is away (repeatable).",
 )
 @policies_option
-@cluster_access
+@live_options
 @printed
 def install(
     namespace: str,

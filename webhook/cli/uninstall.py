@@ -12,7 +12,6 @@ import click
 from webhook.cli.console import note, out
 from webhook.cli.deploying import (
     EVERY,
-    cluster_access,
     connected,
     files,
     namespace_option,
@@ -22,6 +21,7 @@ from webhook.cli.deploying import (
     title,
     waiting,
 )
+from webhook.cli.options import live_options
 
 if TYPE_CHECKING:
     from webhook.cluster.api import Api
@@ -39,7 +39,7 @@ Examples:
 )
 @namespace_option
 @click.option("--apply", is_flag=True, help="Remove it; without, print what would be removed, in order.")
-@cluster_access
+@live_options
 @printed
 def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str | None, output: str) -> int:
     """Remove what `install` made, the registration first.
