@@ -187,6 +187,19 @@ def test_audited_policies_refuse_and_warn_nobody_and_say_so_in_the_revision(file
     assert audited.verdicts["two"].message == f"serves in revision {audited.revision.hash}"
 
 
+def test_a_policy_about_what_no_webhook_is_sent_is_told_so(files: list[str]) -> None:
+    store = PolicyStore(files)
+    leases = policy()
+    leases["spec"]["matchConstraints"]["resourceRules"][0] |= {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+    }
+    store.set_objects({"two": leases})
+    first, second = store.verdicts["two"].message.split("\n")
+    assert first == f"serves in revision {store.revision.hash}"
+    assert second.startswith("coordination.k8s.io is not registered: ")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -15,6 +15,7 @@ from webhook.kube.raw import Json
 from webhook.policy.compile import PolicyErrors, compile_files
 from webhook.policy.problem import Problem
 from webhook.policy.revision import Revision, audited, revision_of
+from webhook.registration.configurations import unregistered
 from webhook.store.objects import PolicyObject, PolicyObjects
 
 # A condition's message has at most 32,768 characters.
@@ -160,8 +161,10 @@ class PolicyStore:
 
 def _verdict(entry: PolicyObject, revision: Revision, in_files: bool) -> Verdict:
     if not entry.problems:
-        message = f"serves in revision {revision.hash}{', in place of that in the files' if in_files else ''}"
-        return Verdict(entry.uid, entry.generation, True, "Serving", message)
+        lines = [f"serves in revision {revision.hash}{', in place of that in the files' if in_files else ''}"]
+        # A policy that is good and never asked would look like one that finds nothing.
+        lines += [line.partition(": ")[2] for line in unregistered(revision_of([entry.good] if entry.good else []))]
+        return Verdict(entry.uid, entry.generation, True, "Serving", "\n".join(lines))
     if entry.good is not None:
         rest = f"what it said in generation {entry.good_generation} goes on serving"
     elif in_files:
