@@ -50,8 +50,12 @@ def ensure(folder: Path, hosts: Sequence[str], now: datetime) -> Material:
 
 
 def keep(folder: Path, hosts: Sequence[str], now: datetime, injected: Collection[x509.Certificate] = ()) -> Material:
-    """As :func:`ensure`, with everything done that is due; see :func:`certs.renewal.due`, which has the arguments."""
-    held = ensure(folder, hosts, now)
+    """The content of ``folder`` with everything done that is due; see :func:`certs.renewal.due` for the arguments.
+
+    What is missing is not made: a folder that vanished for a moment must not come back with another authority. Raises
+    CertificateError, and ValueError for a bad host.
+    """
+    held = read(folder)
     if due(held, now, hosts, injected) is None:
         return held
     with locked(folder):

@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ from starlette.types import ASGIApp
 
 from certs.context import ServingContext
 from certs.error import CertificateError
-from certs.files import ensure
+from certs.files import ensure, keep, write
+from certs.secret import complete
 from webhook.cluster.access import connect
 from webhook.cluster.background import Background
 from webhook.cluster.files import Cluster
@@ -42,6 +44,8 @@ from webhook.telemetry.log import Log
 KEEP_ALIVE = 120
 # An edit of a file is in after two looks.
 LOOK_EVERY = 0.5
+# Certificates are due weeks before they end, seconds.
+RENEW_EVERY = 3600.0
 # After SIGTERM, seconds: the endpoints of the Service move away, what is being answered is finished, bytes are sent.
 SETTLE, DRAIN, FLUSH = 1.0, 10.0, 0.5
 
@@ -121,9 +125,10 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log) -> None:
         cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates)
         parts: dict[str, Coroutine[None, None, None]] = {"view": cluster.run()}
         checks: Callable[[], Iterable[Check]] = tuple
+        now = _now
         if settings.secret or settings.service or settings.url:
             controllers = Controllers(settings, api, cluster, policies, log, settings.clock)
-            parts["controllers"], checks = controllers.run(), controllers.checks
+            parts["controllers"], checks, now = controllers.run(), controllers.checks, controllers.now
 
         def ages() -> dict[str, float]:
             known = cluster.ages(settings.clock())
@@ -136,19 +141,37 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log) -> None:
             for name, part in parts.items():
                 background.submit(part).add_done_callback(partial(watched, name))
 
-        run(service, settings, begin)
+        run(service, settings, begin, now)
         background.stop(api.close(), DRAIN)
     finally:
         background.stop()
 
 
-def run(service: Service, settings: Settings, begin: Callable[[], object] = tuple) -> None:
+def run(
+    service: Service, settings: Settings, begin: Callable[[], object] = tuple, now: Callable[[], datetime] = _now
+) -> None:
     """Serve ``service`` until SIGTERM or SIGINT; as :func:`serve`. ``begin`` is called once there are certificates and
-    sockets.
+    sockets; ``now`` is the clock by which clients judge certificates.
     """
     named = [settings.host] if settings.host not in ("", "0.0.0.0", "::") else []
-    ensure(settings.certs, list(dict.fromkeys([*settings.hosts, *named])), _now())
-    context = ServingContext(settings.certs, _now())
+    hosts = list(dict.fromkeys([*settings.hosts, *named]))
+
+    def renew() -> None:
+        try:
+            keep(settings.certs, hosts, now())
+        except CertificateError as error:  # a folder that only others may write
+            service.log.write("warning", "certificates not renewed", message=str(error))
+
+    try:
+        ensure(settings.certs, hosts, _now())
+        renew()
+        context = ServingContext(settings.certs, _now())
+    except CertificateError:
+        if settings.secret is None:
+            raise
+        # Only until what the Secret holds takes its place.
+        write(settings.certs, complete({}, settings.certs, hosts, _now()))
+        context = ServingContext(settings.certs, _now())
     _raise_limit()
     main = _listen(settings.host, settings.port)
     beside = None if settings.metrics_port is None else _listen(settings.host, settings.metrics_port)
@@ -158,7 +181,8 @@ def run(service: Service, settings: Settings, begin: Callable[[], object] = tupl
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
     sys.setswitchinterval(_SWITCH_AFTER)
-    uvloop.run(_run(service, context, main, beside))
+    # What a Secret holds is renewed there.
+    uvloop.run(_run(service, context, main, beside, now, tuple if settings.secret else renew))
 
 
 def _raise_limit() -> None:
@@ -228,7 +252,14 @@ def _server(app: ASGIApp, context: ssl.SSLContext) -> _Server:
     )
 
 
-async def _run(service: Service, context: ServingContext, main: socket.socket, beside: socket.socket | None) -> None:
+async def _run(
+    service: Service,
+    context: ServingContext,
+    main: socket.socket,
+    beside: socket.socket | None,
+    now: Callable[[], datetime],
+    renew: Callable[[], object],
+) -> None:
     log = service.log
     _forward_logs(log)
     loop = asyncio.get_running_loop()
@@ -257,7 +288,7 @@ async def _run(service: Service, context: ServingContext, main: socket.socket, b
         host, port = listener.getsockname()[:2]
         url = f"https://{_address(host, port)}"
         log.write("info", f"{name}listening on {url}", url=url)
-    looking = asyncio.create_task(_look(service, context))
+    looking = asyncio.create_task(_look(service, context, now, renew))
     await stop.wait()
     service.stopping = True
     log.write("info", "stopping")
@@ -270,9 +301,12 @@ async def _run(service: Service, context: ServingContext, main: socket.socket, b
     log.write("info", "stopped")
 
 
-async def _look(service: Service, context: ServingContext) -> None:
+async def _look(
+    service: Service, context: ServingContext, now: Callable[[], datetime], renew: Callable[[], object]
+) -> None:
     """Take in edits of policies, cluster files and certificates. What goes wrong is said once, not twice a second."""
     told = ""
+    renewed = time.monotonic()
     synced = service.cluster.synced
     while True:
         await asyncio.sleep(LOOK_EVERY)
@@ -288,8 +322,11 @@ async def _look(service: Service, context: ServingContext) -> None:
             if problem != told:
                 service.log.write("error", "files not taken in", message=problem)
             told = problem
+        if time.monotonic() > renewed + RENEW_EVERY:
+            renewed = time.monotonic()
+            await asyncio.to_thread(renew)
         try:
-            if await asyncio.to_thread(context.refresh, _now()):
+            if await asyncio.to_thread(context.refresh, now()):
                 service.certificate_problem = ""
                 service.log.write("info", "certificates replaced")
         except CertificateError as error:  # told at the look that sees the change, not at those after it
