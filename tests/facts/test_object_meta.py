@@ -37,6 +37,7 @@ def paths(metadata: Any, newer: bool = False, namespaced: bool = False) -> list[
         ({"name": "a", "annotations": {"A": "x" * (256 * 1024)}}, ["annotations"]),
         ({"name": "a", "finalizers": ["kubernetes", "example.com/a"]}, []),
         ({"name": "a", "finalizers": ["plain"]}, ["finalizers[0]"]),
+        ({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}, ["finalizers"]),
         ({"name": "a", "ownerReferences": [OWNER | {"controller": True}]}, []),
         ({"name": "a", "ownerReferences": [OWNER | {"controller": True}] * 2}, []),
         ({"name": "a", "ownerReferences": [{"controller": True, "apiVersion": ""}, {"controller": True}]}, _NO_OWNER),
@@ -63,6 +64,9 @@ def test_a_namespace_where_it_belongs() -> None:
 def test_updates_and_templates_have_less_to_say() -> None:
     bad = {"name": "A", "labels": {"a b": ""}, "finalizers": ["plain"]}
     assert [f.path for f in update_metadata_problems(bad, False)] == ["metadata.labels", "metadata.finalizers[0]"]
+    worse = {"generateName": "a/-", "finalizers": ["a b/x"]}
+    assert [f.path for f in update_metadata_problems(worse, False)] == ["metadata.finalizers", "metadata.generateName"]
+    assert update_metadata_problems({"generateName": "A-"}, False) == []
     assert [f.path for f in label_problems(bad, "metadata")] == ["metadata.labels"]
 
 

@@ -1,7 +1,9 @@
 """The API server's own rules against its answers.
 
 ``data/validation.jsonl`` holds slices, claims, templates and classes, changed at random, with the field and the type of
-every error that the validation code of k8s.io/kubernetes v1.36.3 and v1.37.2 gave for them, as created or as updated.
+every error that the validation code of k8s.io/kubernetes v1.36.3 and v1.37.2 gave for them, as created or as updated
+(and, of an update, what the server checks of ``metadata`` before that). What a whole API server says about many more is
+asked in tests/e2e/fidelity.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ def attribute_problems(attributes: Mapping[str, object], path: str, lists: bool,
         if qualified_errors(key):
             found += bad_key(key, path, "attribute-name-invalid")
         if value is None or isinstance(value, dict):
-            found += _attribute(mapping(value), f"{path}[{shortened(key, KEY_LIMIT)}]", lists, newer)
+            # The declarative rules of 1.37 do not shorten keys.
+            found += _attribute(mapping(value), f"{path}[{shortened(key, KEY_LIMIT)}]", f"{path}[{key}]", lists, newer)
     return found
 
 
@@ -89,7 +90,7 @@ def bad_key(key: str, path: str, rule: str) -> Iterator[Finding]:
         yield cause(rule, path, kind, has, NEEDS_DEVICE_QUALIFIED)
 
 
-def _attribute(value: Json, path: str, lists: bool, newer: bool) -> Iterator[Finding]:
+def _attribute(value: Json, path: str, whole: str, lists: bool, newer: bool) -> Iterator[Finding]:
     given = [name for name in SCALARS if value.get(name) is not None]
     arrays = [name for name in LISTS if isinstance(value.get(name), list)] if lists else []
     if text(value.get("string")):
@@ -117,7 +118,7 @@ def _attribute(value: Json, path: str, lists: bool, newer: bool) -> Iterator[Fin
             if count > 1 and len(given) + sum(bool(value[name]) for name in arrays) == 1
             else "attribute-value"
         )
-        yield cause(rule, path, INVALID, has, "exactly one value", fix)
+        yield cause(rule, whole if newer else path, INVALID, has, "exactly one value", fix)
 
 
 def _string(value: str, path: str) -> Iterator[Finding]:

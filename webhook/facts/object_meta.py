@@ -34,21 +34,37 @@ def metadata_problems(metadata: Json, namespaced: bool, newer: bool, path: str =
     if namespaced and namespace and dns_label(namespace):
         has = f"{namespace!r}, which {dns_label(namespace)}"
         found.append(cause("name-invalid", f"{path}.namespace", "FieldValueInvalid", has, "a DNS label"))
-    found += [
-        _invalid(f"{path}.finalizers", f"{text(name)!r}, which {reason}", NEEDS_LABEL_KEY)
-        for name in sequence(metadata.get("finalizers"))
-        if (reason := label_key(text(name)))
-    ]
-    return found + update_metadata_problems(metadata, newer, path)
+    return found + _shared(metadata, newer, path)
 
 
 def update_metadata_problems(metadata: Json, newer: bool, path: str = "metadata") -> list[Finding]:
     """Problems of the parts of ``metadata`` that an update may change: labels, annotations, owners, finalizers."""
+    found = _shared(metadata, newer, path)
+    # Of a name that is not made up any more only what would break a URL is looked at.
+    if bad_in_path(prefix := text(metadata.get("generateName"))):
+        found.append(_invalid(f"{path}.generateName", repr(prefix), "no '/' and no '%'", "name-invalid"))
+    return found
+
+
+def bad_in_path(name: str) -> bool:
+    """Whether ``name`` cannot stand in a URL path as it is."""
+    return "/" in name or "%" in name
+
+
+def _shared(metadata: Json, newer: bool, path: str) -> list[Finding]:
     found = label_problems(metadata, path)
     found += _owners(metadata.get("ownerReferences"), f"{path}.ownerReferences", newer)
-    for index, name in enumerate(sequence(metadata.get("finalizers"))):
-        if "/" not in text(name) and name not in STANDARD_FINALIZERS:
-            has = f"{text(name)!r}, which has no domain"
+    finalizers = [text(name) for name in sequence(metadata.get("finalizers"))]
+    found += [
+        _invalid(f"{path}.finalizers", f"{name!r}, which {reason}", NEEDS_LABEL_KEY)
+        for name in finalizers
+        if (reason := label_key(name))
+    ]
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        found.append(_invalid(f"{path}.finalizers", "orphan and foregroundDeletion", "one of them"))
+    for index, name in enumerate(finalizers):
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            has = f"{name!r}, which has no domain"
             found.append(_invalid(f"{path}.finalizers[{index}]", has, "domain/name"))
     return found
 
