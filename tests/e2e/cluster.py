@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -249,9 +250,11 @@ class Cluster:
         eventually(lambda: driver.client.get(path("Node", where)), within=10)
         return driver
 
-    def allocate(self, claim: str, driver: Driver, device: str, pod: str = "", **consumed: str) -> Json:
+    def allocate(
+        self, claim: str, driver: Driver, device: str, pod: str = "", stamped: bool = True, **consumed: str
+    ) -> Json:
         """Write, as the scheduler does and without asking it, that ``claim`` has ``device``, and ``consumed`` of its
-        capacity where it is shared; reserved for ``pod`` where that is given.
+        capacity where it is shared; reserved for ``pod`` where that is given, with the time where it is ``stamped``.
         """
         there = self.get("ResourceClaim", claim)
         request = there["spec"]["devices"]["requests"][0]["name"]
@@ -266,6 +269,8 @@ class Cluster:
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
             }
         }
+        if stamped:
+            status["allocation"]["allocationTimestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if pod:
             uid = self.get("Pod", pod)["metadata"]["uid"]
             status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": uid}]
@@ -345,18 +350,24 @@ class Cluster:
         return recorder
 
     def close(self) -> None:
-        """Remove what this test made, servers and registrations first: they must not be asked about the rest."""
+        """Remove what this test made, registrations and servers first: they must not be asked about the rest."""
         admin = self.as_admin
         for guard in self._guards:
             guard.kill()
         for plural in KINDS.values():
             admin.delete(f"{CONFIGURATIONS}/{plural}")
-        for recorder in self._recorders:
-            recorder.close()
         for made in reversed(self._created):
             if "/pods/" in made:
                 admin.gone(made, gracePeriodSeconds="0")
             elif "/customresourcedefinitions/" not in made:
                 admin.gone(made)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End servers and connections of this test, and leave the control plane as it is."""
+        for guard in self._guards:
+            guard.kill()
+        for recorder in self._recorders:
+            recorder.close()
         for client in self._clients.values():
             client.close()

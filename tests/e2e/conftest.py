@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +44,33 @@ def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
         part.close()
 
 
-@pytest.fixture(params=RELEASES)
-def fresh_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Makes a control plane of this test's own, for faults, restarts, gates and flags: ``fresh_cluster(gates=…)``.
+@pytest.fixture
+def fresh_plane(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes a control plane of this test's own: ``fresh_plane(release, gates=…)``. Names are as the test gives them."""
+    made: list[Cluster] = []
 
-    Names in it are as the test gives them.
-    """
-    planes: list[ControlPlane] = []
-
-    def make(**options: Any) -> Cluster:
-        plane = ControlPlane(tmp_path / f"plane-{len(planes)}", request.param, **options)
-        planes.append(plane)
+    def make(release: str, **options: Any) -> Cluster:
+        plane = ControlPlane(tmp_path / f"plane-{len(made)}", release, **options)
         plane.start()
-        return Cluster(plane, "", tmp_path / f"cluster-{len(planes)}")
+        made.append(Cluster(plane, "", tmp_path / f"cluster-{len(made)}"))
+        return made[-1]
 
     try:
         yield make
     finally:
+        for cluster in made:
+            cluster.abandon()
         for process in reversed(processes.running()):
             if process.log.is_relative_to(tmp_path):
                 process.kill()
+
+
+@pytest.fixture(params=RELEASES)
+def fresh_cluster(request: pytest.FixtureRequest, fresh_plane: Callable[..., Cluster]) -> Callable[..., Cluster]:
+    """Makes control planes of this test's own, of each release in turn, for faults, restarts, gates and flags:
+    ``fresh_cluster(gates=…)``.
+    """
+    return partial(fresh_plane, request.param)
 
 
 class ByRelease(LoadScopeScheduling):

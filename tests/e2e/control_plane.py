@@ -51,6 +51,9 @@ class ControlPlane:
     def start(self) -> None:
         """Start everything and wait until the API server is ready; raises processes.Died with a log."""
         self.processes["etcd"].start()
+        self._start()
+
+    def _start(self) -> None:
         self.processes[API_SERVER].start()
         until(self._ready, 120, "the API server is ready")
         # Started before it is ready, they would only complain and wait.
@@ -65,6 +68,17 @@ class ControlPlane:
     def ready(self, within: float = 60) -> None:
         """Wait until the API server is ready, after it, or etcd, was restarted."""
         until(self._ready, within, "the API server is ready")
+
+    def restart(self, component_gates: Mapping[str, Gates] | None = None) -> None:
+        """Start everything but etcd anew, with these gates of single components instead of the old ones."""
+        for name in (CONTROLLERS, SCHEDULER, API_SERVER):
+            self.processes[name].kill()
+        self._component_gates = component_gates or {}
+        for name in (API_SERVER, SCHEDULER, CONTROLLERS):
+            process = self.processes[name]
+            kept = [part for part in process.command if not part.startswith("--feature-gates=")]
+            process.command = [*kept, self._gate_flag(name)]
+        self._start()
 
     def client(self, user: str, *groups: str, created: list[str] | None = None) -> Client:
         """A client with a certificate for ``user`` in ``groups``."""
@@ -161,6 +175,9 @@ class ControlPlane:
     def _process(self, name: str, command: Sequence[str | Path]) -> Process:
         flags = list(self._flags.get(name, ()))
         if name != "etcd":
-            gates = {**self._gates, **self._component_gates.get(name, {})}
-            flags.append("--feature-gates=" + ",".join(f"{gate}={str(on).lower()}" for gate, on in gates.items()))
+            flags.append(self._gate_flag(name))
         return Process(name, [*command, *flags], self.folder / f"{name}.log")
+
+    def _gate_flag(self, name: str) -> str:
+        gates = {**self._gates, **self._component_gates.get(name, {})}
+        return "--feature-gates=" + ",".join(f"{gate}={str(on).lower()}" for gate, on in gates.items())
