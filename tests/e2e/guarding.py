@@ -13,6 +13,8 @@ from tests.e2e.driver import Driver, per
 from tests.e2e.guard import Guard
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually
+from webhook.cli.deploying import files
+from webhook.registration.manifests import Target, manifests
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 
@@ -31,6 +33,25 @@ def guarded(cluster: Cluster, *arguments: str, **options: Any) -> Guard:
     """The guard, in a namespace of its own, ready, and asked by the API server."""
     definitions(cluster)
     guard = cluster.guard(f"--namespace={cluster.namespace('guard')}", *arguments, **options)
+    asked(cluster, guard)
+    return guard
+
+
+def deployed(cluster: Cluster, *arguments: str, **options: Any) -> Guard:
+    """As :func:`guarded`, by the ServiceAccount of ``deploy/`` and what that may do, certificates in a Secret."""
+    definitions(cluster)
+    own = cluster.namespace("guard")
+    for obj in manifests(files(), Target(namespace=own)):
+        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+            # Other tests may have installed it, too.
+            obj["metadata"]["name"] = cluster.name(obj["metadata"]["name"])
+        if obj["kind"] == "ClusterRoleBinding":
+            obj["roleRef"]["name"] = cluster.name(obj["roleRef"]["name"])
+        if obj["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+            cluster.as_admin.create(path(obj["kind"], namespace=obj["metadata"].get("namespace", "")), obj)
+    token = cluster.token("allocguard", namespace=own)
+    secret = f"--certs-secret={own}/allocguard-certs"
+    guard = cluster.guard(f"--namespace={own}", secret, *arguments, user=(f"{own}-guard",), token=token, **options)
     asked(cluster, guard)
     return guard
 

@@ -109,9 +109,9 @@ def test_a_policy_that_breaks_keeps_its_last_good_form_and_holds_nobody_up(clust
     assert "is blue" in answer(cluster)
     assert guard.ready()
     assert f"admissionpolicy/{cluster.name('colours')}: spec.validations[0]" in guard.get("/readyz?verbose").text
-    assert guard.metric("allocguard_policy_reloads_total", outcome="refused") == 1
+    eventually(lambda: guard.metric("allocguard_policy_reloads_total", outcome="refused") == 1)
     assert guard.metric("allocguard_policy_problems") == 1
-    assert guard.lines(event="policies refused")
+    eventually(lambda: guard.lines(event="policies refused"))
     assert answer(cluster, "red") == ""
     edit(cluster, about_colours(cluster, "false", "reds", "red"))
     eventually(lambda: "is red" in answer(cluster, "red"))
@@ -136,7 +136,7 @@ def test_a_policy_that_is_bad_at_the_start_is_left_out_and_the_others_serve(clus
     assert ready(cluster, "reds", 1)["status"] == "True"
     assert answer(cluster) == ""
     assert f"admissionpolicy/{cluster.name('colours')}: " in guard.get("/readyz?verbose").text
-    assert guard.metric("allocguard_policy_reloads_total", outcome="refused") >= 1
+    eventually(lambda: guard.metric("allocguard_policy_reloads_total", outcome="refused") >= 1)
 
 
 def test_an_object_replaces_the_shipped_policy_of_its_name_until_it_is_deleted(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import RUN, Cluster
 from tests.e2e.driver import Driver, each, per
 from tests.e2e.guard import Guard
-from tests.e2e.guarding import admission_policy, guarded, malformed, ready, reviews
+from tests.e2e.guarding import admission_policy, deployed, malformed, ready, reviews
 from tests.e2e.kinds import path
 from tests.e2e.scenes import CLASS, cpu_claim, entry, shared_cpus
 from tests.e2e.waiting import eventually, steady
@@ -95,7 +95,7 @@ def hold(cluster: Cluster, driver: Driver, reason: str) -> None:
 
 def test_a_malformed_slice_is_refused_to_a_driver_with_its_own_token(cluster: Cluster) -> None:
     """A driver that publishes what no scheduler can count is told so, by its node-bound token or anybody's."""
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     node = cluster.node("n1")
     driver = cluster.driver("cpu.example.org", node)
     with pytest.raises(ApiError) as raised:
@@ -103,7 +103,8 @@ def test_a_malformed_slice_is_refused_to_a_driver_with_its_own_token(cluster: Cl
     assert (raised.value.code, raised.value.reason) == (403, "Forbidden")
     assert "slice-mappings/product-overflow: spec.devices[0]." in raised.value.message
     assert raised.value.causes[0]["field"].startswith("spec.devices[0].")
-    assert guard.lines(event="denied")[-1]["user"] == driver.user
+    # Written beside the answer, not before it.
+    assert eventually(lambda: guard.lines(event="denied"))[-1]["user"] == driver.user
     driver.publish([driver.device("group-0", {"cpus": "8"}, COSTS)])
     with pytest.raises(ApiError, match="product-overflow"):
         driver.publish([driver.device("group-0", {"cpus": "8"}, COSTS), malformed(driver)])
@@ -113,7 +114,7 @@ def test_a_malformed_slice_is_refused_to_a_driver_with_its_own_token(cluster: Cl
 
 def test_a_claim_waits_while_the_pool_is_incomplete_and_is_admitted_when_it_is_whole(cluster: Cluster) -> None:
     """With one of two slices there nobody gets a device of the pool: not the scheduler, and not one that tries."""
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     node = cluster.node("n1")
     driver = cluster.driver("cpu.example.org", node)
     cluster.device_class(CLASS, "cpu.example.org")
@@ -144,7 +145,7 @@ def test_the_event_of_the_pod_explains_why_its_claim_waits(cluster: Cluster) -> 
     """A pool that lost its mappings books nothing: its claims wait, the pod's event has our whole message, and the pod
     goes on by itself when the mappings are back.
     """
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     driver = shared_cpus(cluster)
     cpu_claim(cluster, "before", 2)
     cluster.pod("p0", claims=["before"])
@@ -168,7 +169,7 @@ def test_the_event_of_the_pod_explains_why_its_claim_waits(cluster: Cluster) -> 
 
 def test_a_pod_of_which_one_claim_is_held_is_never_bound_uncounted(cluster: Cluster) -> None:
     """Two mapped claims, one of a driver on hold: the pod waits, and is bound with both counted once the hold ends."""
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     cpus = shared_cpus(cluster)
     gpu = gpus(cluster)
     hold(cluster, gpu, "books half")
@@ -194,7 +195,7 @@ def test_a_pod_whose_second_claim_is_refused_for_a_reason_nobody_foresaw_is_neve
     """One claim is allocated, the other refused by a rule about its very allocation: the pod is not bound with the
     first left out of the account. The message names the way out, and the way out works.
     """
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     driver = shared_cpus(cluster, devices=1)
     gpu = gpus(cluster)
     policy = admission_policy(
@@ -236,7 +237,7 @@ def test_with_the_webhook_killed_the_cluster_goes_on_as_the_failure_policies_say
     """Nobody answers: what would spoil accounts is refused, everything else passes, and when the server is back the
     pods that waited are bound and counted.
     """
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     driver = shared_cpus(cluster)
     other = gpus(cluster, mapped=False)
     guarding(cluster, guard, driver)
@@ -265,7 +266,7 @@ def test_with_the_webhook_killed_the_cluster_goes_on_as_the_failure_policies_say
 @pytest.mark.parametrize("alive", [True, False], ids=["serving", "killed"])
 def test_deletes_by_kubelet_and_garbage_collector_are_never_blocked(cluster: Cluster, alive: bool) -> None:
     """Slices go with their node and with their kubelet, claims with their pod, whether the webhook answers or not."""
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     driver = shared_cpus(cluster)
     gpu = gpus(cluster)
     key = driver.key("cpus")
@@ -294,7 +295,7 @@ def test_deletes_by_kubelet_and_garbage_collector_are_never_blocked(cluster: Clu
 
 def test_a_dry_run_has_the_same_verdict_and_no_effect(cluster: Cluster) -> None:
     """What a dry run is told is what the write is told, and it leaves nothing behind."""
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     node = cluster.node("n1", cpu="8")
     driver = cluster.driver("cpu.example.org", node)
     bad, good = [malformed(driver)], [driver.device("group-0", {"cpus": "8"}, COSTS)]
@@ -339,7 +340,7 @@ def test_no_heartbeat_of_a_kubelet_is_delivered(cluster: Cluster) -> None:
     """A kubelet's status of its node, its lease and its pods' containers never wait for us, even where a policy is
     about nodes; what the policy is about does.
     """
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     shared_cpus(cluster)
     policy = admission_policy(
         cluster.name("nodes"),
@@ -384,7 +385,7 @@ def test_no_heartbeat_of_a_kubelet_is_delivered(cluster: Cluster) -> None:
 
 def test_with_all_replicas_down_our_own_deployment_comes_up(cluster: Cluster) -> None:
     """Nothing in our own namespace is ever sent to us, so nothing there waits for a server that is not there."""
-    guard = guarded(cluster)
+    guard = deployed(cluster)
     node = cluster.node("n1")
     own = cluster.name("guard")
     policy = admission_policy(
@@ -407,8 +408,6 @@ def test_with_all_replicas_down_our_own_deployment_comes_up(cluster: Cluster) ->
     wanted["metadata"]["namespace"] = own
     template = wanted["spec"]["template"]["spec"]
     template["nodeSelector"] = {RUN: cluster.tag}
-    account = template["serviceAccountName"]
-    cluster.as_admin.create(path("ServiceAccount", namespace=own), {"metadata": {"name": account}})
     before = guard.metric("allocguard_admission_reviews_total")
     cluster.as_admin.create(deployments, wanted)
 
