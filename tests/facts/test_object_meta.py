@@ -30,6 +30,7 @@ def paths(metadata: Any, newer: bool = False, namespaced: bool = False) -> list[
         ({"generateName": "AB-"}, ["generateName", "name"]),
         ({"name": "a", "generateName": "é-"}, ["generateName"]),
         ({"name": "a", "generateName": "a.-"}, []),
+        ({"name": "a", "generateName": "5%-"}, ["generateName"]),
         ({"name": "a", "namespace": "B_"}, []),
         ({"name": "a", "labels": {"a b": "x"}}, ["labels"]),
         ({"name": "a", "labels": {"a": "x y"}}, ["labels"]),

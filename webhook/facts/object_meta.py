@@ -112,7 +112,8 @@ def _invalid(path: str, has: str, needs: str, rule: str = "metadata-invalid", fi
 def _names(metadata: Json, path: str) -> Iterator[Finding]:
     name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
     if prefix:
-        if reason := dns_subdomain(_masked(prefix)):
+        reason = dns_subdomain(_masked(prefix)) or ("cannot stand in a URL" if bad_in_path(prefix) else None)
+        if reason:
             has = f"{prefix!r}, which {reason}"
             yield _invalid(f"{path}.generateName", has, NEEDS_SUBDOMAIN, "name-invalid")
         name = name or f"{prefix[:_GENERATED_MAX]}00000"
