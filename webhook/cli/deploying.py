@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from webhook.cli.console import Unreachable, out
+from webhook.cli.console import Unreachable, Unusable, out
 from webhook.cli.output import dump
 from webhook.registration.manifests import NAMESPACE
 
@@ -83,9 +83,9 @@ def title(obj: Json) -> str:
 
 
 def connected(kubeconfig: str | None, context: str | None, work: Callable[[Api], Awaitable[int]]) -> int:
-    """The exit code of ``work`` on the cluster; 3 where there is none, 1 where it refuses."""
+    """The exit code of ``work`` on the cluster; Unreachable where there is none, or where it refuses."""
     from webhook.cluster import api as live
-    from webhook.cluster.access import CannotConnect, connect
+    from webhook.cluster.access import CannotConnect, NoCluster, connect
 
     async def run() -> int:
         api = await connect(kubeconfig, context)
@@ -96,10 +96,14 @@ def connected(kubeconfig: str | None, context: str | None, work: Callable[[Api],
 
     try:
         return asyncio.run(run())
-    except (CannotConnect, live.Unreachable) as error:
+    except NoCluster as error:
         raise Unreachable(str(error)) from error
+    except CannotConnect as error:
+        raise Unusable(str(error)) from error
     except live.ApiError as error:
-        raise click.ClickException(f"the API server refuses: {error}") from error
+        raise Unreachable(f"the API server refuses: {error}") from error
+    except live.Unreachable as error:
+        raise Unreachable(f"the API server does not answer: {error}") from error
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -124,4 +128,4 @@ async def waiting(what: str) -> AsyncIterator[None]:
         async with asyncio.timeout(PATIENCE):
             yield
     except TimeoutError:
-        raise click.ClickException(f"waited {PATIENCE:.0f} seconds for {what}; look at the API server") from None
+        raise Unreachable(f"waited {PATIENCE:.0f} seconds for {what}; look at the API server") from None

@@ -107,7 +107,7 @@ class Registration:
                 group.create_task(self._keep())
         finally:
             self._running = False
-            self._stored, self._listed = {}, set()
+            self._stored, self._listed, self._last = {}, set(), {}
             self._reflectors = [Reflector(self._api, kind, self) for kind in self._kinds.values()]
 
     def checks(self) -> list[tuple[str, bool, str]]:

@@ -1,0 +1,131 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from certs.files import ensure
+
+
+@pytest.fixture
+def authority(tmp_path):
+    ensure(tmp_path / "certs", ["127.0.0.1"], datetime.now(UTC))
+    return tmp_path / "certs" / "ca.crt"
+
+
+def test_it_prints_what_kubectl_applies(run):
+    ran = run("install")
+    assert (ran.code, ran.err) == (0, "")
+    objects = list(yaml.safe_load_all(ran.out))
+    listed = json.loads(run("install", "-o", "json").out)
+    assert (listed["kind"], listed["items"]) == ("List", objects)
+    assert objects[0] == {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": "allocguard-system",
+            "labels": {
+                "app.kubernetes.io/name": "allocguard",
+                **{f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")},
+            },
+        },
+    }
+
+
+def test_mode_namespace_and_image(run):
+    objects = json.loads(run("install", "--mode=audit", "--namespace=guard", "--image=r/g:1", "-o", "json").out)[
+        "items"
+    ]
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert deployment["metadata"]["namespace"] == "guard"
+    assert container["image"] == "r/g:1"
+    assert container["env"][0] == {"name": "MODE", "value": "audit"}
+
+
+def test_uninstall_prints_what_goes_in_order_and_keeps_the_definitions(run):
+    ran = run("uninstall", "--namespace=guard", "-o", "json")
+    items = json.loads(ran.out)["items"]
+    assert [(each["kind"], each["metadata"]["name"]) for each in items[:3]] == [
+        ("ClusterRoleBinding", "allocguard-registration"),
+        ("ValidatingWebhookConfiguration", "allocguard"),
+        ("MutatingWebhookConfiguration", "allocguard"),
+    ]
+    assert items[-1] == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "guard"}}
+    assert "CustomResourceDefinition" not in {each["kind"] for each in items}
+    assert ran.err == "allocguard: the two definitions are not listed: policies and rollouts would go with them\n"
+
+
+def test_static_files(run, authority):
+    arguments = ("--static", "--url=https://127.0.0.1:8443", f"--ca-file={authority}", "--driver=cpu.example")
+    ran = run("install", *arguments, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    assert list(json.loads(ran.out)) == [
+        f"/etc/kubernetes/allocguard/{name}"
+        for name in ("admission.yaml", "validating/allocguard.yaml", "mutating/allocguard.yaml")
+    ]
+    text = run("install", *arguments).out
+    assert text.startswith("# /etc/kubernetes/allocguard/admission.yaml\napiVersion: apiserver.config.k8s.io/v1\n")
+    assert len(list(yaml.safe_load_all(text))) == 3
+
+
+def test_static_files_are_written_over(run, authority, tmp_path):
+    folder = tmp_path / "static"
+    arguments = ("--static", "--url=https://127.0.0.1:8443", f"--ca-file={authority}", f"--folder={folder}", "--apply")
+    assert "no --driver" in run("install", *arguments).err
+    ran = run("install", *arguments, "--mode=audit")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[0] == f"{folder}/admission.yaml written"
+    written = yaml.safe_load((folder / "validating" / "allocguard.yaml").read_text())
+    assert {entry["failurePolicy"] for entry in written["webhooks"]} == {"Ignore"}
+    assert sorted(each.name for each in folder.rglob("*")) == [
+        "admission.yaml",
+        "allocguard.yaml",
+        "allocguard.yaml",
+        "mutating",
+        "validating",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--namespace", "Not_One"], "needs lower case letters"),
+        (["--static"], "--static needs --url"),
+        (["--static", "--url", "http://x", "--ca-file", "f"], "--static needs --url https://HOST:PORT"),
+        (["--static", "--url", "https://x", "--ca-file", "/nowhere"], "/nowhere: cannot be read: no such file"),
+        (["--static", "--url", "https://x", "--ca-file", "f", "--folder", "here"], "needs an absolute path"),
+        (["--static", "--url", "https://x", "--ca-file", "f", "--driver", "'] || true"], "needs a DNS subdomain"),
+        (["--url", "https://x"], "go with --static"),
+        (["--mode", "warn"], "'warn' is not one of"),
+    ],
+)
+def test_usage(run, arguments, says):
+    ran = run("install", *arguments)
+    assert ran.code == 2
+    assert says in ran.err
+    assert ran.out == ""
+
+
+def test_a_policy_that_does_not_compile_is_named(run, authority, tmp_path):
+    (tmp_path / "p.yaml").write_text("kind: AdmissionPolicy\n")
+    arguments = ("--static", "--url=https://x", f"--ca-file={authority}", f"--policies={tmp_path / 'p.yaml'}")
+    ran = run("install", *arguments)
+    assert ran.code == 2
+    assert "p.yaml:1:1: " in ran.err
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_nothing_to_reach(run, tmp_path, monkeypatch, command):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert run(command, "--apply").code == 3
+    missing = run(command, "--apply", f"--kubeconfig={tmp_path / 'none'}")
+    assert (missing.code, missing.out) == (2, "")
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    access = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    (tmp_path / "config").write_text(yaml.safe_dump({"current-context": "c", **access}))
+    away = run(command, "--apply", f"--kubeconfig={tmp_path / 'config'}")
+    assert (away.code, away.out) == (3, "")
+    assert "127.0.0.1" in away.err
