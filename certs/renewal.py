@@ -78,18 +78,24 @@ def announce(held: Material, now: datetime) -> Material:
 
 
 def switch(held: Material, now: datetime, hosts: Sequence[str] = ()) -> Material:
-    """``held`` with its upcoming authority as the one that issues, and has issued, and the one before it retiring."""
+    """``held`` with its upcoming authority as the one that issues, and has issued, and the one before it retiring.
+
+    Raises ValueError without an upcoming one.
+    """
     upcoming, before = held.upcoming, _issuer(held).certificate
     if upcoming is None:
         raise ValueError("has no upcoming authority, needs one to be announced first")
-    return replace(
+    turned = replace(
         held,
         serving=issue(upcoming, _names(held, hosts), now),
         authority=upcoming,
         authorities=(upcoming.certificate, *(each for each in held.authorities if each != upcoming.certificate)),
         upcoming=None,
-        retiring=(*held.retiring, before, held.serving.certificate),
     )
+    if _valid(before, now):
+        return replace(turned, retiring=(*held.retiring, before, held.serving.certificate))
+    # Nobody is verified by one that has ended or is from the future.
+    return replace(turned, authorities=tuple(each for each in turned.authorities if each != before))
 
 
 def drop(held: Material) -> Material:

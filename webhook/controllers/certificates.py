@@ -20,7 +20,7 @@ from cryptography.x509 import Certificate
 
 from certs.bundle import Material, to_pem
 from certs.error import CertificateError
-from certs.files import ensure, keep, write
+from certs.files import changed, ensure, keep, signature, write
 from certs.inspect import problems
 from certs.renewal import due, phase, trusts
 from webhook.cluster.api import Api, ApiError, Unreachable
@@ -67,6 +67,7 @@ class Certificates:
         self._confirmed: tuple[tuple[Certificate, ...], float] | None = None
         self._awaited = ""
         self._problem = ""
+        self._looked = signature(folder)
         self.offset = timedelta()
         self.ready = asyncio.Event()
 
@@ -86,7 +87,7 @@ class Certificates:
             if wait and self._secret:
                 await self._secret.changed(self._stored, wait)
             elif wait:
-                await asyncio.sleep(wait)
+                await self._folder_changed(wait)
 
     def ca_bundle(self) -> bytes:
         """The authorities that API servers are to verify this server by, PEM; empty until there are any.
@@ -137,6 +138,7 @@ class Certificates:
         return await self._show(held)
 
     async def _look_at_folder(self) -> float:
+        self._looked = signature(self._folder)
         held = await asyncio.to_thread(keep, self._folder, self._hosts, self.now())
         if injected := await self._injected(held):
             held = await asyncio.to_thread(keep, self._folder, self._hosts, self.now(), injected)
@@ -145,6 +147,12 @@ class Certificates:
         self._held = self._shown = held
         await self._served()
         return SOON if held.upcoming else EVERY
+
+    async def _folder_changed(self, seconds: float) -> None:
+        """Wait until somebody changes the folder, at most ``seconds``."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not changed(self._folder, self._looked):
+            await asyncio.sleep(SOON)
 
     def _first(self) -> Material:
         """What to begin, or to begin again, a Secret with that is not there."""
