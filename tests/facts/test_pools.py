@@ -1,6 +1,5 @@
 """Pool phases. Names such as a1 or b2 are numbers of field reports: what went wrong in practice."""
 
-from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
+from msgspec.structs import replace
 
 from tests.facts.builders import (
     NOW,

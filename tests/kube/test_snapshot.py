@@ -53,11 +53,11 @@ ALL = [NODE, SLICE, CLAIM, POD, *OTHERS]
 
 
 def filled(snapshot: Snapshot) -> set[str]:
-    return {name for name in Snapshot.__slots__ if name != "release" and len(getattr(snapshot, name))}
+    return {name for name in Snapshot.__struct_fields__ if name != "release" and len(getattr(snapshot, name))}
 
 
 def test_every_index_is_filled() -> None:
-    assert filled(build(ALL, Release())) == set(Snapshot.__slots__) - {"release", "free_slices", "seen"}
+    assert filled(build(ALL, Release())) == set(Snapshot.__struct_fields__) - {"release", "free_slices", "seen"}
 
 
 def test_removing_everything_leaves_nothing_whatever_the_order() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -46,6 +45,8 @@ def check(
     Each object is judged as if it were created now, and its status, where it has one, as if it were written now,
     with the API server's own rules too. The files count as part of the cluster, unless --alone.
     """
+    from msgspec.structs import replace
+
     from webhook.cli.formats import render
     from webhook.cli.judge import Judge
     from webhook.cli.report import Report

@@ -6,8 +6,10 @@ import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
+
+from msgspec.structs import replace
 
 from webhook import folder
 from webhook.facts.rollout_document import document_problems

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import Literal, Protocol
+
+from msgspec.structs import replace
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.kinds import KINDS, POLICY, Kind

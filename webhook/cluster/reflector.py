@@ -14,6 +14,7 @@ import orjson
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.kinds import Kind
+from webhook.cluster.trim import trimmed
 from webhook.kube.raw import Json, integer, mapping, members, text
 
 # How long the server is asked to keep up a watch, seconds: a little different for each, so that not all end at once.
@@ -60,7 +61,12 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_PAGES = msgspec.json.Decoder(_Page)
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_PAGES, _EVENTS = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_Event)
 
 
 class Reflector:
@@ -98,8 +104,7 @@ class Reflector:
         async for page in self._pages():
             version = text(page.metadata.get("resourceVersion"))
             for raw in page.items or ():
-                obj = _loaded(bytes(raw))
-                gone.discard(self._put(obj))
+                gone.discard(self._put(bytes(raw)))
                 count += 1
                 if count % _BREATH == 0:
                     await asyncio.sleep(0)
@@ -137,7 +142,7 @@ class Reflector:
                     if not line:
                         settled = asyncio.get_running_loop().call_later(_SETTLED, self._sink.current, self.kind, False)
                         continue
-                    self._take(_loaded(line))
+                    self._take(line)
                     self._failures = 0
                     count += 1
                     if count % _BREATH == 0:
@@ -148,28 +153,41 @@ class Reflector:
         if not count:
             raise Unreachable("the watch ended without a word")
 
-    def _take(self, event: Json) -> None:
-        obj = mapping(event.get("object"))
-        match event.get("type"):
+    def _take(self, line: bytes) -> None:
+        try:
+            event = _EVENTS.decode(line)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"a watch event that cannot be read: {error}") from error
+        obj = self._read(bytes(event.object))
+        match event.type:
             case "ADDED" | "MODIFIED":
-                self._put(obj)
+                self._sink.put(self.kind, obj)
             case "DELETED":
                 self._sink.drop(self.kind, _key(obj))
             case "BOOKMARK":
                 pass
             case "ERROR":
-                told = text(obj.get("message"))
-                raise ApiError(integer(obj.get("code"), 500), text(obj.get("reason")), told or "the watch failed")
+                status = mapping(orjson.loads(bytes(event.object)))
+                told = text(status.get("message")) or "the watch failed"
+                raise ApiError(integer(status.get("code"), 500), text(status.get("reason")), told)
             case other:
-                raise Unreachable(f"a watch event of type {str(other)[:40]!a}")
+                raise Unreachable(f"a watch event of type {other[:40]!a}")
         self._version = text(mapping(obj.get("metadata")).get("resourceVersion")) or self._version
         self._sink.current(self.kind, listed=False)
 
-    def _put(self, obj: Json) -> Key:
-        # The objects of a list do not say what they are.
-        obj["kind"], obj["apiVersion"] = self.kind.name, self.kind.api_version
+    def _put(self, raw: bytes) -> Key:
+        obj = self._read(raw)
         self._sink.put(self.kind, obj)
         return _key(obj)
+
+    def _read(self, raw: bytes) -> Json:
+        try:
+            obj = trimmed(self.kind.name, raw)
+        except ValueError as error:
+            raise Unreachable(f"an object that cannot be read: {error}") from error
+        # The objects of a list do not say what they are.
+        obj["kind"], obj["apiVersion"] = self.kind.name, self.kind.api_version
+        return obj
 
     async def _refused(self, error: ApiError) -> float:
         """Note what was refused; gives the seconds to wait."""
@@ -210,16 +228,6 @@ async def absence(api: Api, kind: Kind) -> str:
     if kind.version in versions:
         return f"the API server has no {kind.plural} in {kind.api_version}"
     return f"the API server has {kind.group} in {' and '.join(versions)}, needs {kind.version}"
-
-
-def _loaded(raw: bytes) -> Json:
-    try:
-        found = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise Unreachable(f"what is no JSON: {raw[:60].decode(errors='replace')!a}") from error
-    if not isinstance(found, dict):
-        raise Unreachable(f"what is no object: {raw[:60].decode(errors='replace')!a}")
-    return found
 
 
 def _key(obj: Json) -> Key:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from sys import intern
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.kube.quantity import Number, try_parse
 from webhook.kube.raw import Json, flag, integer, mapping, objects, sequence, text
+from webhook.kube.sharing import by_content, shared
+
+_NOTHING: Json = {}
 
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+_READ = (EXTENDED_RESOURCE_ANNOTATION,)
 
 
 class DeviceRequest(Struct, frozen=True, gc=False):
@@ -271,6 +277,38 @@ def read_claim(obj: object) -> Claim:
         constraints=read_constraints(devices),
         allocation=read_allocation(status.get("allocation")),
         reserved_for=read_consumers(status.get("reservedFor")),
+    )
+
+
+_shared_requests, _shared_constraints = by_content(read_requests), by_content(read_constraints)
+
+
+def stored_claim(obj: object) -> Claim:
+    """The model of a ResourceClaim as snapshots keep it: of its annotations and owners those that facts ask for, and
+    sharing with others what is equal.
+    """
+    claim = read_claim(obj)
+    devices = mapping(mapping(mapping(obj).get("spec")).get("devices"))
+    allocation = claim.allocation
+    if allocation is not None:
+        results = tuple(
+            [
+                replace(
+                    r, request=intern(r.request), driver=intern(r.driver), pool=intern(r.pool), device=intern(r.device)
+                )
+                for r in allocation.results
+            ]
+        )
+        selector = shared(allocation.node_selector)
+        allocation = replace(allocation, results=results, node=intern(allocation.node), node_selector=selector)
+    return replace(
+        claim,
+        namespace=intern(claim.namespace),
+        annotations={name: claim.annotations[name] for name in _READ if name in claim.annotations} or _NOTHING,
+        owners=tuple([{name: owner[name] for name in ("kind", "uid") if name in owner} for owner in claim.owners]),
+        groups=_shared_requests(devices),
+        constraints=_shared_constraints(devices),
+        allocation=allocation,
     )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import intern
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.kube.quantity import Number, try_parse
 from webhook.kube.raw import Json, mapping, members, objects, sequence, text
 from webhook.kube.resource import Entry, read_entries
+from webhook.kube.sharing import by_content, shared
+
+_NOTHING: Json = {}
 
 
 def amounts(raw: object) -> dict[str, Number]:
@@ -140,8 +146,55 @@ def _container(raw: Json, init: bool) -> Container:
     )
 
 
+def _costing(raw: Json) -> Json:
+    """What is read of a container, without the rest that makes every one of them different."""
+    return {name: raw[name] for name in ("name", "resources", "restartPolicy") if name in raw}
+
+
+def _containers(rows: Any) -> tuple[Container, ...]:
+    """The containers of [raw container, whether it is an init container]."""
+    return tuple([_container(raw, init) for raw, init in rows])
+
+
+def _resize(rows: Any) -> Mapping[str, Mapping[str, Number]]:
+    """What containers hold by [name, raw allocated resources, raw requests of the status]."""
+    found: dict[str, Mapping[str, Number]] = {}
+    for name, allocated, requests in rows:
+        held = amounts(allocated)
+        for resource, amount in amounts(requests).items():
+            held[resource] = max(amount, held.get(resource, amount))
+        if held:
+            found[name] = held
+    return found or _NOTHING
+
+
+_shared_containers, _shared_resize, _shared_amounts = by_content(_containers), by_content(_resize), by_content(amounts)
+
+
+def stored_pod(obj: object) -> Pod:
+    """The model of a v1 Pod as snapshots keep it: without annotations and owners, which nobody asks a snapshot for, and
+    sharing with others what is equal.
+    """
+    pod = _pod(obj, shares=True)
+    return replace(
+        pod,
+        namespace=intern(pod.namespace),
+        labels=shared(pod.labels),
+        annotations=_NOTHING,
+        owners=(),
+        node=intern(pod.node),
+        phase=intern(pod.phase),
+        scheduler=intern(pod.scheduler),
+        started=intern(pod.started),
+    )
+
+
 def read_pod(obj: object) -> Pod:
     """The model of a v1 Pod; fields of a wrong type count as absent (the schema tells)."""
+    return _pod(obj, shares=False)
+
+
+def _pod(obj: object, shares: bool) -> Pod:
     metadata = mapping(mapping(obj).get("metadata"))
     spec = mapping(mapping(obj).get("spec"))
     status = mapping(mapping(obj).get("status"))
@@ -160,15 +213,14 @@ def read_pod(obj: object) -> Pod:
     requests = amounts(pod_level.get("requests")) if isinstance(pod_level.get("requests"), dict) else None
     if limits:
         requests = {**limits, **(requests or {})}
-    resize: dict[str, Mapping[str, Number]] = {}
-    for member in ("containerStatuses", "initContainerStatuses"):
-        for row in members(status.get(member)):
-            held = amounts(row.get("allocatedResources"))
-            for name, amount in amounts(mapping(row.get("resources")).get("requests")).items():
-                held[name] = max(amount, held.get(name, amount))
-            if held:
-                resize[text(row.get("name"))] = held
+    holding = [
+        [text(row.get("name")), row.get("allocatedResources"), mapping(row.get("resources")).get("requests")]
+        for member in ("containerStatuses", "initContainerStatuses")
+        for row in members(status.get(member))
+        if "allocatedResources" in row or "resources" in row
+    ]
     conditions = {text(c.get("type")): c for c in members(status.get("conditions"))}
+    make = _shared_containers if shares else _containers
     return Pod(
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
@@ -181,24 +233,33 @@ def read_pod(obj: object) -> Pod:
         phase=text(status.get("phase")),
         deleting=metadata.get("deletionTimestamp") is not None,
         scheduler=text(spec.get("schedulerName")),
-        containers=tuple([_container(c, False) for c in members(spec.get("containers"))]),
-        init_containers=tuple([_container(c, True) for c in members(spec.get("initContainers"))]),
-        overhead=amounts(spec.get("overhead")),
+        containers=make([[_costing(c), False] for c in members(spec.get("containers"))]),
+        init_containers=make([[_costing(c), True] for c in members(spec.get("initContainers"))]),
+        overhead=amounts(spec.get("overhead")) or _NOTHING,
         pod_requests=requests,
         pod_limits=limits,
         claims=claims,
-        claim_names={local: name for local, name in names.items() if name},
+        claim_names={local: name for local, name in names.items() if name} or _NOTHING,
         entries=read_entries(status),
         gates=tuple([text(gate.get("name")) for gate in members(spec.get("schedulingGates"))]),
         extended_claim=text(mapping(status.get("extendedResourceClaimStatus")).get("resourceClaimName")),
         started=text(status.get("startTime")),
-        resize=resize,
+        resize=(_shared_resize if shares else _resize)(holding) if holding else _NOTHING,
         ready=mapping(conditions.get("Ready")).get("status") == "True",
     )
 
 
+def stored_node(obj: object) -> Node:
+    """The model of a v1 Node as snapshots keep it: sharing with others what is equal."""
+    return _node(obj, _shared_amounts)
+
+
 def read_node(obj: object) -> Node:
     """The model of a v1 Node."""
+    return _node(obj, amounts)
+
+
+def _node(obj: object, amounts: Callable[[object], Mapping[str, Number]]) -> Node:
     metadata = mapping(mapping(obj).get("metadata"))
     status = mapping(mapping(obj).get("status"))
     info = mapping(status.get("nodeInfo"))

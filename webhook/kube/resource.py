@@ -12,13 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
+from sys import intern
 from typing import Any, overload
 
 import orjson
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from webhook.kube.quantity import Number, canonical, try_parse
 from webhook.kube.raw import Json, integer, mapping, objects, sequence, text
+from webhook.kube.sharing import sharing
 
 FIELD_136 = "nodeAllocatableResourceMappings"
 FIELD_137 = "nodeAllocatableResources"
@@ -285,12 +288,6 @@ def _costs(old: object, new: object) -> tuple[tuple[NodeCost, ...], str]:
     return tuple(costs), shape
 
 
-@lru_cache(maxsize=1 << 16)
-def _shared_device(raw: bytes) -> tuple[Device, bytes]:
-    device = orjson.loads(raw)
-    return read_device(device), _digest(device)
-
-
 def read_device(device: object) -> Device:
     """The model of one raw device."""
     fields = device_fields(device)
@@ -339,15 +336,24 @@ class Devices(Sequence[Device]):
         return [(read_device(firsts[kind]), count) for kind, count in Counter(written).items()]
 
 
+# The devices of snapshots by the digest of what they were read from. What falls out is read anew, and shared no more.
+_DEVICES: dict[bytes, Device] = {}
+_MOST_DEVICES = 1 << 16
+
+
 def _stored_device(device: object) -> tuple[Device, bytes]:
-    """The model of one raw device, the same one for all that are equal, which keeps a large fleet small."""
-    try:
-        try:
-            return _shared_device(orjson.dumps(device))
-        except TypeError:
-            return _shared_device(orjson.dumps(device, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError):  # integers beyond 64 bits and lone surrogates have no JSON bytes
-        return read_device(device), _digest(device)
+    """The model of one device, the same one for all that are equal, which keeps a large fleet small; and its digest.
+
+    A device that was not decoded yet (Raw) needs not be where an equal one is known.
+    """
+    digest = blake2b(device, digest_size=16).digest() if isinstance(device, Raw) else _digest(device)
+    known = _DEVICES.get(digest)
+    if known is None:
+        known = read_device(sharing(orjson.loads(bytes(device)) if isinstance(device, Raw) else device))
+        if len(_DEVICES) >= _MOST_DEVICES:
+            _DEVICES.pop(next(iter(_DEVICES)), None)
+        _DEVICES[digest] = known
+    return known, digest
 
 
 def _digest(value: object) -> bytes:
@@ -356,7 +362,7 @@ def _digest(value: object) -> bytes:
         content = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
         content = repr(value).encode("utf-8", "backslashreplace")
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return blake2b(content, digest_size=16).digest()
 
 
 def stored_slice(obj: object) -> Slice:
@@ -377,6 +383,12 @@ def _slice(obj: object, devices: Sequence[Device], shape: bytes) -> Slice:
     spec = mapping(mapping(obj).get("spec"))
     pool = mapping(spec.get("pool"))
     owner = next((o for _, o in objects(metadata.get("ownerReferences")) if o.get("kind") == "Node"), {})
+    created = intern(text(metadata.get("creationTimestamp")))
+    nodes = {
+        name: spec[name]
+        for name in ("nodeSelector", "allNodes", "perDeviceNodeSelection")
+        if spec.get(name) is not None
+    }
     counter_sets = {
         text(item.get("name")): {
             str(name): try_parse(mapping(value).get("value")) for name, value in mapping(item.get("counters")).items()
@@ -387,27 +399,19 @@ def _slice(obj: object, devices: Sequence[Device], shape: bytes) -> Slice:
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
-        created=text(metadata.get("creationTimestamp")),
-        written=max(
-            text(metadata.get("creationTimestamp")),
-            *(text(row.get("time")) for _, row in objects(metadata.get("managedFields"))),
-            "",
-        ),
+        created=created,
+        written=intern(max(created, *(text(row.get("time")) for _, row in objects(metadata.get("managedFields"))), "")),
         deleting=metadata.get("deletionTimestamp") is not None,
         owner_node_uid=text(owner.get("uid")),
-        owner_node=text(owner.get("name")),
-        driver=text(spec.get("driver")),
-        pool=text(pool.get("name")),
+        owner_node=intern(text(owner.get("name"))),
+        driver=intern(text(spec.get("driver"))),
+        pool=intern(text(pool.get("name"))),
         generation=integer(pool.get("generation")),
         count=integer(pool.get("resourceSliceCount")),
-        node=text(spec.get("nodeName")),
-        nodes={
-            name: spec[name]
-            for name in ("nodeSelector", "allNodes", "perDeviceNodeSelection")
-            if spec.get(name) is not None
-        },
+        node=intern(text(spec.get("nodeName"))),
+        nodes=nodes or _NOTHING,
         devices=devices,
-        counter_sets=counter_sets,
+        counter_sets=counter_sets or _NOTHING,
         shape=shape,
     )
 

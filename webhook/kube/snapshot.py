@@ -7,14 +7,15 @@ judging an object as if it were not there, costs a few look-ups and no copy.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from immutables import Map
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from webhook.kube.claims import Claim, read_claim, read_template
-from webhook.kube.core import Node, NodeTopology, Pod, read_node, read_pod, read_topology
+from webhook.kube.claims import Claim, read_template, stored_claim
+from webhook.kube.core import Node, NodeTopology, Pod, read_topology, stored_node, stored_pod
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import Release
 from webhook.kube.resource import Slice, stored_slice
@@ -62,8 +63,8 @@ def _unmark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str,
     return index.set(key, members) if members else index.delete(key)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+# A struct: with as many members, a changed copy of a dataclass takes ten times as long.
+class Snapshot(Struct, frozen=True):
     """What is known of the cluster at one moment; every method that changes something gives a new snapshot.
 
     Objects by name, namespaced ones by (namespace, name). Indexes: ``pools`` by (driver, pool name),
@@ -108,19 +109,19 @@ class Snapshot:
         key = (_namespace(obj), name)
         match kind:
             case "Node":
-                return bare._with_node(read_node(obj))
+                return bare._with_node(stored_node(obj))
             case "ResourceSlice":
                 return bare._with_slice(stored_slice(obj))
             case "ResourceClaim":
-                return bare._with_claim(read_claim(obj))
+                return bare._with_claim(stored_claim(obj))
             case "ResourceClaimTemplate":
                 return replace(bare, templates=bare.templates.set(key, read_template(obj)))
             case "Pod":
-                return bare._with_pod(read_pod(obj))
+                return bare._with_pod(stored_pod(obj))
             case "DeviceClass":
-                return replace(bare, classes=bare.classes.set(name, obj))
+                return replace(bare, classes=bare.classes.set(name, _kept(obj)))
             case "Namespace":
-                return replace(bare, namespaces=bare.namespaces.set(name, obj))
+                return replace(bare, namespaces=bare.namespaces.set(name, _kept(obj)))
             case "DriverRollout":
                 return replace(bare, rollouts=bare.rollouts.set(name, read_rollout(obj)))
             case "NodeResourceTopology":
@@ -287,6 +288,14 @@ def _kind(obj: Json) -> str:
         "NodeResourceTopology": "topology.node.k8s.io",
     }.get(kind, "resource.k8s.io")
     return kind if group == expected else ""
+
+
+def _kept(obj: Json) -> Json:
+    """A raw object without the managed fields, which are most of many an object and asked for by nobody."""
+    metadata = mapping(obj.get("metadata"))
+    if "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
 
 
 def _name(obj: Json) -> str:
