@@ -1,0 +1,86 @@
+"""An API server in memory: objects by path, resourceVersion as a precondition, watches, and faults on order.
+
+For what no real one does when asked: an answer that is lost, a connection cut at a given moment. What a real one does
+is seen in tests/e2e.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from webhook.cluster.api import ApiError, Unreachable
+
+Json = dict[str, Any]
+
+
+class Memory:
+    """The methods of ``webhook.cluster.api.Api``, as far as controllers use them. ``cut``: nothing gets through;
+    ``slow``: seconds that every request takes; ``behind``: how much its clock is behind.
+    """
+
+    def __init__(self, of: Memory | None = None) -> None:
+        self.objects: dict[str, Json] = {} if of is None else of.objects
+        self._state: Json = {"version": 0} if of is None else of._state
+        self.cut, self.slow, self.behind = False, 0.0, timedelta()
+
+    def connection(self) -> Memory:
+        """Another connection to the same server, with faults of its own."""
+        return Memory(self)
+
+    def put(self, path: str, obj: Json) -> Json:
+        """Store ``obj``, whatever is there."""
+        self._state["version"] += 1
+        metadata = {"name": path.rpartition("/")[2], **(obj.get("metadata") or {})}
+        metadata["resourceVersion"] = str(self._state["version"])
+        self.objects[path] = copy.deepcopy({**obj, "metadata": metadata})
+        return copy.deepcopy(self.objects[path])
+
+    async def get(self, path: str, **params: object) -> Json:
+        await self._answer()
+        if path not in self.objects:
+            raise ApiError(404, "NotFound", f"{path} not found")
+        return copy.deepcopy(self.objects[path])
+
+    async def create(self, path: str, obj: Json, **params: object) -> Json:
+        await self._answer()
+        if path.endswith("/selfsubjectreviews"):
+            stamp = (datetime.now(UTC) - self.behind).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return {"metadata": {"creationTimestamp": stamp}}
+        where = f"{path}/{obj['metadata']['name']}"
+        if where in self.objects:
+            raise ApiError(409, "AlreadyExists", f"{where} already exists")
+        return self.put(where, obj)
+
+    async def update(self, path: str, obj: Json, **params: object) -> Json:
+        await self._answer()
+        if path not in self.objects:
+            raise ApiError(404, "NotFound", f"{path} not found")
+        version = obj["metadata"].get("resourceVersion")
+        if version not in (None, self.objects[path]["metadata"]["resourceVersion"]):
+            raise ApiError(409, "Conflict", "the object has been modified")
+        return self.put(path, obj)
+
+    async def lines(self, path: str, timeout: float, **params: object) -> AsyncIterator[bytes]:
+        await self._answer()
+        yield b""
+        name = str(params["fieldSelector"]).partition("=")[2]
+        since = params.get("resourceVersion") or ""
+        while True:
+            await asyncio.sleep(0.01)
+            if self.cut:
+                raise Unreachable("connection lost")
+            obj = self.objects.get(f"{path}/{name}")
+            version = obj["metadata"]["resourceVersion"] if obj else ""
+            if version != since:
+                yield json.dumps({"type": "MODIFIED", "object": obj}).encode()
+                since = version
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(self.slow)
+        if self.cut:
+            raise Unreachable("connection refused")
