@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from certs.files import ensure
 from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import ControlPlane
@@ -268,6 +271,35 @@ def test_the_service_account_may_do_what_the_server_does(cluster: Cluster, insta
     assert guards[0].authority == guards[1].authority
     for guard in guards:
         assert guard.stop() == 0
+
+
+def test_certificates_of_cert_manager_need_no_right_to_write_secrets(installed: Installed, tmp_path: Path) -> None:
+    """As its component has it: a Secret that another program writes, and a role that reads it."""
+    cluster, admin = installed.cluster, installed.cluster.as_admin
+    recipe = yaml.safe_load((ROOT / "deploy" / "components" / "cert-manager" / "kustomization.yaml").read_text())
+    [patch] = [yaml.safe_load(each["patch"]) for each in recipe["patches"]]
+    admin.patch(path("Role", "allocguard", installed.namespace), {"rules": patch["rules"]})
+    ensure(tmp_path / "issued", ["127.0.0.1"], datetime.now(UTC))
+    names = ("ca.crt", "tls.crt", "tls.key")
+    data = {name: b64encode((tmp_path / "issued" / name).read_bytes()).decode() for name in names}
+    annotations = {"cert-manager.io/certificate-name": "allocguard", "cert-manager.io/issuer-kind": "Issuer"}
+    metadata = {"name": "allocguard-certs", "annotations": annotations}
+    secret = {"metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+    admin.gone(path("Secret", "allocguard-certs", installed.namespace))
+    admin.create(path("Secret", namespace=installed.namespace), secret)
+    guard = installed.guard()
+    where = path("ValidatingWebhookConfiguration", "allocguard")
+
+    def bundles() -> set[str]:
+        found = admin.find(where) or {}
+        return {entry["clientConfig"]["caBundle"] for entry in found.get("webhooks", [])}
+
+    eventually(lambda: bundles() == {data["ca.crt"]})
+    assert guard.authority.strip() == (tmp_path / "issued" / "ca.crt").read_bytes().strip()
+    assert "orbidden" not in guard.process.log.read_text()
+    assert guard.stop() == 0
+    cluster.as_admin.gone(path("Secret", "allocguard-certs", installed.namespace))
+    installed.run("install")
 
 
 def test_uninstalling_under_a_running_server(installed: Installed) -> None:

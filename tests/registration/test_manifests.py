@@ -30,6 +30,31 @@ def test_the_overlays_as_kustomize_reads_them(mode):
     assert by_kind(yaml.safe_load_all(rendered)) == by_kind(manifests(files(), Target(mode)))
 
 
+def test_the_components_as_kustomize_reads_them(tmp_path):
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on the path")
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    components = [f"../deploy/components/{name}" for name in ("cert-manager", "network-policy")]
+    image = {"name": "allocguard", "newName": "registry.example/allocguard", "newTag": "2"}
+    recipe = {"resources": ["../deploy/overlays/audit"], "components": components, "images": [image]}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(recipe))
+    rendered = subprocess.run([kubectl, "kustomize", tmp_path / "mine"], check=True, capture_output=True).stdout
+    objects = list(yaml.safe_load_all(rendered))
+    [role] = [each for each in objects if each["kind"] == "Role"]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"] if "secrets" in rule["resources"]} == {
+        "get",
+        "list",
+        "watch",
+    }
+    assert container(objects)["image"] == "registry.example/allocguard:2"
+    named = {each["spec"]["secretName"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
+    assert "--certs-secret=$(NAMESPACE)/allocguard-certs" in container(objects)["args"]
+    assert named["allocguard-certs"]["dnsNames"][0] == f"allocguard.{NAMESPACE}.svc"
+    assert by_kind(objects)["NetworkPolicy", "allocguard"]
+
+
 def test_the_mode_of_each_overlay():
     for mode in MODES:
         assert {"name": "MODE", "value": mode} in container(manifests(files(), Target(mode)))["env"]
