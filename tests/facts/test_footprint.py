@@ -86,6 +86,17 @@ def test_the_schedulers_int64(resource: str, amount: int, over: bool) -> None:
     assert beyond_int64(resource, amount) is over
 
 
+def test_a_product_finer_than_a_billionth_is_told() -> None:
+    """500m times 1n: the scheduler writes "500" into the pod's status."""
+    shared = device("grp", old("1n", "k"), capacity={"k": "8"})
+    found = {}
+    for amount in ("500m", "1"):
+        one = result()
+        one["consumedCapacity"] = {"k": amount}
+        found[amount] = rules(cost_of(one, devices=(shared,)))
+    assert found == {"500m": ["product-too-fine"], "1": []}
+
+
 def test_overheads_below_zero_give_nothing_back() -> None:
     odd = device("grp", new(overhead={"perPod": "-1", "perContainer": "2"}))
     cost = cost_of(result(), devices=(odd,), minor=37)

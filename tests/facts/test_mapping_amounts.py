@@ -84,6 +84,8 @@ def grid(value: Number | None, *points: Number, bound: bool = True) -> Grid:
         ("cpu", "1", grid(31, 1), []),
         ("cpu", "333m", grid(3, 1), []),
         ("cpu", "1u", grid(3, 1), ["multiplier-fraction"]),
+        ("cpu", "1n", grid(3, 1), ["multiplier-fraction"]),
+        ("cpu", "1n", grid(3, parse("500m")), ["product-too-fine"]),
         ("memory", "500m", grid(8, 2), []),
         ("memory", "500m", grid(8, 1), ["multiplier-fraction-of-byte"]),
         ("memory", "500m", grid(8, bound=False), ["multiplier-fraction-of-byte"]),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -106,3 +107,10 @@ def test_a_pod_without_uid_is_known_by_its_name() -> None:
     raw = pod("p1")
     del raw["metadata"]["uid"]
     assert [pod_id(read_pod(raw)), pod_id(made())] == ["ns/p1", "uid-p1"]
+
+
+def test_each_pod_is_rounded_up_for_itself() -> None:
+    """The scheduler adds up whole millicores and bytes; what rounding adds is the pod's own part."""
+    request = pod_request(made(), {"cpu": Fraction(1, 10000), "memory": Fraction(3, 2)}).resources
+    assert (request["cpu"].total, request["cpu"].spec) == (Fraction(1, 1000), Fraction(9, 10000))
+    assert (request["memory"].total, request["memory"].spec) == (2, Fraction(1, 2))

@@ -103,7 +103,11 @@ def fit_problems(
         cost = Footprint("") if claim is None else footprint(claim, snapshot)
     if claim is not None and not cost.costs:
         return Fit((), ())
-    findings = [problem for problem in cost.problems if problem.rule in ("product-overflow", "device-ambiguous")]
+    findings = [
+        problem
+        for problem in cost.problems
+        if problem.rule in ("product-overflow", "product-too-fine", "device-ambiguous")
+    ]
     if account is None:
         if claim is not None:
             findings.append(_nowhere(claim, snapshot))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from webhook.facts.account import Amounts, add
+from webhook.facts.mapping_amounts import finer_than_nano
 from webhook.facts.placement import claim_node, find_device, namesakes
 from webhook.facts.zones import device_zone
 from webhook.kube.claims import Claim, Result
@@ -130,6 +131,8 @@ def footprint(claim: Claim, snapshot: Snapshot, node: str | None = None) -> Foot
                 amount, formula = outcome
                 charges.append(DeviceCharge(result, device, item, cost.resource, amount, formula, zone))
                 add(amounts, {cost.resource: amount})
+                if finer_than_nano(amount):
+                    problems.append(_too_fine(f"{_RESULTS}[{result.index}]", cost.resource, formula))
                 if beyond_int64(cost.resource, amount):
                     problems.append(_overflow(f"{_RESULTS}[{result.index}]", cost.resource, amount))
     if not any(problem.rule == "product-overflow" for problem in problems):
@@ -206,6 +209,16 @@ def _ambiguous(result: Result, device: Device, snapshot: Snapshot, node: str) ->
         )
         for driver in dict.fromkeys(others)
     ]
+
+
+def _too_fine(path: str, resource: str, formula: str) -> Finding:
+    return Finding(
+        "product-too-fine",
+        path,
+        f"a cost of {formula} {resource}, finer than a billionth",
+        "whole billionths, because the scheduler writes anything finer without its unit and then counts far too much",
+        "correct the multiplier, or ask for a whole amount of the capacity",
+    )
 
 
 def _overflow(path: str, resource: str, amount: Number) -> Finding:

@@ -74,6 +74,13 @@ def page_size(resource: str) -> int | None:
     return size
 
 
+def finer_than_nano(amount: Number) -> bool:
+    """Whether a quantity cannot be written: its smallest unit is the billionth, and the scheduler's products may be
+    finer. They are then written without any unit, in both releases.
+    """
+    return (amount * 10**9).denominator != 1
+
+
 def in_bytes(resource: str) -> bool:
     """Whether amounts of ``resource`` are bytes."""
     return resource in BYTES or resource.startswith(PAGES)
@@ -167,6 +174,10 @@ def _fraction(resource: str, amounts: list[Number], suffix: str, what: str) -> l
             has = f"{what}, which can cost {shown(amount)} bytes"
             fix = "the suffix m is a thousandth; write M or Mi for megabytes"
             return [Problem("multiplier-fraction-of-byte", suffix, has, "whole bytes", fix)]
+        if resource == "cpu" and finer_than_nano(amount):
+            has = f"{what}, which can cost less than a billionth of a cpu, or a part of one"
+            fix = "the scheduler writes such an amount without its unit (500m times 1n as 500), and counts that"
+            return [Problem("product-too-fine", suffix, has, "whole billionths of a cpu", fix)]
         if resource == "cpu" and (amount * 1000).denominator != 1:
             has = f"{what}, which can cost {shown(amount)} cpu"
             fix = "the scheduler rounds the pod's sum up"

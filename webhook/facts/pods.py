@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from webhook.facts.account import Amounts, add, bookable
+from webhook.facts.account import Amounts, add, bookable, rounded
 from webhook.facts.footprint import Footprint, footprint
 from webhook.kube.claims import Claim
 from webhook.kube.core import Container, Pod
@@ -103,7 +103,8 @@ def _pod_level(resource: str) -> bool:
 
 
 def pod_request(pod: Pod, claims: Amounts = _NONE, overhead: Amounts = _NONE) -> PodRequest:
-    """The request of a pod whose claims cost ``claims`` by mapping and ``overhead`` (1.37), exact, base units.
+    """The request of a pod whose claims cost ``claims`` by mapping and ``overhead`` (1.37), base units: exact sums, the
+    total then rounded up as node fit counts it (what that adds is the pod's own part).
 
     Claims come on top of the initialisation's largest moment; a pod-level request replaces the sum, resource by
     resource; the pod's own ``overhead`` is always added. Resources that claims cannot cost are left out.
@@ -116,7 +117,8 @@ def pod_request(pod: Pod, claims: Amounts = _NONE, overhead: Amounts = _NONE) ->
             continue
         by_claims, extra, fixed = claims.get(name, 0), overhead.get(name, 0), pod.overhead.get(name, 0)
         needed = base.get(name, 0) + by_claims + extra + fixed
-        total = level[name] + fixed if name in level else needed
+        # Each pod is rounded up for itself, so that what is lost adds up: the node has no room for it.
+        total = rounded(name, level[name] + fixed if name in level else needed)
         own = max(total - by_claims - extra, 0)
         resources[name] = Share(own, by_claims, extra, total, needed, name in level)
     return PodRequest(resources)
