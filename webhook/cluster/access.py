@@ -28,7 +28,7 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
     """The API server that ``kubeconfig`` and ``context`` name; without them as kubectl has it: ``$KUBECONFIG``,
     ``~/.kube/config``, else the ServiceAccount of the pod. Raises CannotConnect; asks no server.
     """
-    access = Access(_source(kubeconfig, context))
+    access = Access(*_source(kubeconfig, context))
     try:
         await access.load()
     except Unreachable as error:
@@ -36,8 +36,8 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
     return Api(access)
 
 
-def _source(kubeconfig: str | None, context: str | None) -> Callable[[Any], Awaitable[None]]:
-    """What fills a Configuration. Raises CannotConnect when there is nothing to read."""
+def _source(kubeconfig: str | None, context: str | None) -> tuple[str, Callable[[Any], Awaitable[None]]]:
+    """Where credentials are, and what fills a Configuration with them. Raises CannotConnect when they are nowhere."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     paths = [path for path in named.split(os.pathsep) if path] or [_HOME]
     there = [path for path in paths if Path(path).expanduser().exists()]
@@ -53,11 +53,11 @@ def _source(kubeconfig: str | None, context: str | None) -> Callable[[Any], Awai
         load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # as the client has it
 
     if there:
-        return from_file
+        return ", ".join(there), from_file
     if kubeconfig:
         raise CannotConnect(f"{kubeconfig}: is not there; name a kubeconfig")
     if os.environ.get("KUBERNETES_SERVICE_HOST") and context is None:
-        return from_pod
+        return "the ServiceAccount of the pod", from_pod
     if os.environ.get("KUBECONFIG"):
         raise CannotConnect(f"{' and '.join(paths)}: not there; set KUBECONFIG to a kubeconfig")
     raise NoCluster(f"no cluster to ask: there is no {_HOME}, and this is no pod; give --kubeconfig or --cluster PATH")
@@ -70,11 +70,13 @@ class Access:
     minute by the client's own hook; a token file, an exec plugin's token and client certificates are at the next 401.
     """
 
-    def __init__(self, source: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(self, name: str, source: Callable[[Any], Awaitable[None]]) -> None:
+        self._name = name
         self._source = source
         self._lock = asyncio.Lock()
         self._configuration: Any = None
         self._rest: Any = None
+        self._transport: tuple[object, ...] = ()
         self._doubtful = False
         self.generation = 0
 
@@ -89,16 +91,18 @@ class Access:
         with _overheard() as said:
             try:
                 await self._source(configuration)
-                rest = RESTClientObject(configuration)
+                transport = _transport(configuration)
+                same = transport == self._transport
+                rest = self._rest if same else RESTClientObject(configuration)
             except Exception as error:
-                raise Unreachable(f"credentials cannot be read: {_told(error)}") from error
+                raise Unreachable(f"{self._name}: credentials cannot be read: {_told(error)}") from error
         if said:
             # The client goes on without credentials when a plugin fails, as somebody who is nobody.
-            raise Unreachable(f"credentials cannot be read: {said[-1]}")
-        before, self._configuration, self._rest = self._rest, configuration, rest
+            raise Unreachable(f"{self._name}: credentials cannot be read: {said[-1]}")
+        before, self._configuration, self._rest, self._transport = self._rest, configuration, rest, transport
         self._doubtful = False
         self.generation += 1
-        if before is not None:
+        if before is not None and not same:
             await before.close()
 
     async def reload(self, used: int) -> None:
@@ -133,6 +137,18 @@ class Access:
             await self._rest.close()
 
 
+def _transport(configuration: Any) -> tuple[object, ...]:
+    """What connections depend on, files by content: with the same, those that are open go on with another token."""
+    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    return (
+        configuration.host,
+        configuration.verify_ssl,
+        configuration.tls_server_name,
+        configuration.proxy,
+        *(Path(file).read_bytes() if file else b"" for file in files),
+    )
+
+
 @contextlib.contextmanager
 def _overheard() -> Iterator[list[str]]:
     """What the client logs as errors while it reads credentials: a plugin that fails is told in no other way."""
@@ -153,4 +169,6 @@ def _overheard() -> Iterator[list[str]]:
 
 
 def _told(error: BaseException) -> str:
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        return "has not the shape of a kubeconfig, or a context without a cluster or user"
     return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -67,7 +67,8 @@ class LiveCluster:
         self._gates = dict(gates or {})
         self._states = {kind.name: _State() for kind in kinds}
         self._reflectors = [Reflector(api, kind, self) for kind in kinds]
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, int]] = set()
+        self._unanswered: set[str] = set()
         self._server = 0
         self._policies_changed = asyncio.Event()
         self._policies_given = False
@@ -246,18 +247,21 @@ class LiveCluster:
 
     def _trouble(self, part: str, error: ApiError | Unreachable) -> str:
         """Tell of ``error`` unless that was done since all was fine: a server that is away is one trouble, not ten."""
-        refused = isinstance(error, ApiError)
-        message = f"the API server refuses: {error}" if refused else f"the API server does not answer: {error}"
-        key = (part, str(error.status)) if isinstance(error, ApiError) else ("", "")
+        if isinstance(error, ApiError):
+            event, key, message = "view refused", (part, error.status), f"the API server refuses: {error}"
+        else:
+            self._unanswered.add(part)
+            event, key, message = "API server lost", ("", 0), f"the API server does not answer: {error}"
         if key not in self._told:
             self._told.add(key)
-            self._tell("warning", "view refused" if refused else "API server lost", part=part, message=message)
+            self._tell("warning", event, part=part, message=message)
         return message
 
     def _fine(self, part: str) -> None:
-        mine = {key for key in self._told if key[0] in ("", part)}
-        if mine:
-            self._told -= mine
+        self._unanswered.discard(part)
+        over = {key for key in self._told if key[0] == part or (not key[0] and not self._unanswered)}
+        if over:
+            self._told -= over
             self._tell("info", "view restored", part=part)
 
 

@@ -1,0 +1,511 @@
+"""The live view against an API server that goes wrong byte by byte."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import fake_server
+from tests.cluster.fake_server import FakeServer, refusal
+from webhook.cluster import reflector
+from webhook.cluster.access import CannotConnect, NoCluster, connect
+from webhook.cluster.api import ApiError, Unreachable
+from webhook.cluster.background import Background
+from webhook.cluster.kinds import KINDS
+from webhook.cluster.live import LiveCluster
+
+PATHS = {kind.name: kind.path for kind in KINDS}
+NODES, SLICES, ROLLOUTS = PATHS["Node"], PATHS["ResourceSlice"], PATHS["DriverRollout"]
+POLICIES = PATHS["AdmissionPolicy"]
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+Json = dict[str, Any]
+
+
+def eventually(ask: Callable[[], object], within: float = 20) -> Any:
+    end = time.monotonic() + within
+    while not (answer := ask()):
+        assert time.monotonic() < end, "not within time"
+        time.sleep(0.01)
+    return answer
+
+
+def node(name: str, cpu: str = "8") -> Json:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}}
+
+
+class View:
+    """A LiveCluster in a thread of its own, with what it told."""
+
+    def __init__(self, kubeconfig: str, **options: Any) -> None:
+        self.now = NOW
+        self.told: list[Json] = []
+        self.background = Background()
+        self.api = self.background.submit(connect(kubeconfig)).result()
+        self.cluster = LiveCluster(self.api, lambda: self.now, self._tell, **options)
+
+    def _tell(self, level: str, event: str, **fields: object) -> None:
+        self.told.append({"level": level, "event": event, **fields})
+
+    def start(self) -> View:
+        self.background.submit(self.cluster.run())
+        return self
+
+    def synced(self) -> View:
+        self.start()
+        eventually(lambda: self.cluster.synced)
+        return self
+
+    def nodes(self) -> list[str]:
+        return sorted(self.cluster.snapshot.nodes)
+
+    def events(self, event: str) -> list[Json]:
+        return [each for each in self.told if each["event"] == event]
+
+    def check(self, name: str) -> tuple[bool, str]:
+        return next((fine, detail) for check, fine, detail in self.cluster.checks() if check == name)
+
+    def close(self) -> None:
+        self.background.stop(self.api.close())
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits that are seconds outside are short here; nothing else is different."""
+    monkeypatch.setattr(reflector, "FIRST_DELAY", 0.02)
+    monkeypatch.setattr(reflector, "LONGEST_DELAY", 0.1)
+    monkeypatch.setattr(reflector, "UNKNOWN_DELAY", 0.05)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    made = FakeServer(PATHS.values())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def view(server: FakeServer, tmp_path: Path) -> Iterator[Callable[..., View]]:
+    views: list[View] = []
+
+    def make(user: Json | None = None, **options: Any) -> View:
+        views.append(View(server.kubeconfig(tmp_path / f"kubeconfig-{len(views)}", **(user or {})), **options))
+        return views[-1]
+
+    yield make
+    for each in views:
+        each.close()
+
+
+def test_lists_in_pages_and_follows(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fill(NODES, (node(f"n{number:03d}") for number in range(600)))
+    seen = view().synced()
+    assert len(seen.nodes()) == 600
+    lists = server.requests(NODES, watches=False)
+    assert [each.params["limit"] for each in lists] == ["250"] * 3
+    assert [bool(each.params.get("continue")) for each in lists] == [False, True, True]
+    [pods] = server.requests(PATHS["Pod"], watches=False)
+    assert pods.params["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed"
+    server.put(NODES, node("n000", cpu="4"))
+    server.put(NODES, node("n600"))
+    server.delete(NODES, node("n001"))
+    eventually(lambda: "n001" not in seen.cluster.snapshot.nodes)
+    assert seen.cluster.snapshot.nodes["n000"].allocatable == {"cpu": 4}
+    assert "n600" in seen.cluster.snapshot.nodes
+    [watch] = server.requests(NODES, watches=True)
+    assert watch.params["allowWatchBookmarks"] == "true"
+    assert watch.params["resourceVersion"] == "1600"
+    assert int(watch.params["timeoutSeconds"]) >= 240
+
+
+def test_a_snapshot_in_hand_never_changes(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fill(NODES, [node("n1")])
+    seen = view().synced()
+    before = seen.cluster.snapshot
+    server.put(NODES, node("n1", cpu="4"))
+    eventually(lambda: seen.cluster.snapshot.nodes["n1"].allocatable["cpu"] == 4)
+    assert before.nodes["n1"].allocatable["cpu"] == 8
+
+
+@pytest.mark.parametrize("cut", ["mid-line", "between", "reset", "garbage", "no object", "odd type"])
+def test_a_watch_that_breaks_is_taken_up_where_it_ended(
+    server: FakeServer, view: Callable[..., View], cut: str
+) -> None:
+    server.fill(NODES, [node("n1")])
+    seen = view().synced()
+    server.put(NODES, node("n2"))
+    eventually(lambda: seen.nodes() == ["n1", "n2"])
+    half = b'{"type":"ADDED","object":{"metadata":{"name":"ghost"'
+    match cut:
+        case "mid-line":
+            server.say(NODES, half, cut=True)
+        case "between":
+            server.say(NODES, b"\n", cut=True)
+        case "reset":
+            server.hold()
+            server.resume()
+        case "garbage":
+            server.say(NODES, b"\x00\xff}{\n")
+        case "no object":
+            server.say(NODES, b'{"type":"ADDED","object":[1]}\n')
+        case "odd type":
+            server.say(NODES, b'{"type":"WHAT","object":{}}\n')
+    eventually(lambda: len(server.requests(NODES, watches=True)) >= 2)
+    server.put(NODES, node("n3"))
+    eventually(lambda: seen.nodes() == ["n1", "n2", "n3"])
+    assert server.requests(NODES, watches=True)[-1].params["resourceVersion"] == "1002"
+    assert len(server.requests(NODES, watches=False)) == 1
+    assert len(seen.events("API server lost")) == 1
+    eventually(lambda: seen.events("view restored"))
+    assert seen.check("view of Node")[0]
+
+
+def test_a_bookmark_moves_the_place_to_resume_at_and_the_age(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fill(NODES, [node("n1")])
+    seen = view().synced()
+    server.fill(NODES, [node("unseen")])
+    seen.now += timedelta(seconds=50)
+    assert seen.cluster.ages(seen.now)["Node"] == 50
+    server.bookmark(NODES)
+    eventually(lambda: seen.cluster.ages(seen.now)["Node"] == 0)
+    assert seen.cluster.snapshot.seen["Node"] == seen.now
+    assert seen.cluster.ages(seen.now)["Pod"] == 50
+    server.say(NODES, b"\n", cut=True)
+    eventually(lambda: len(server.requests(NODES, watches=True)) == 2)
+    assert server.requests(NODES, watches=True)[-1].params["resourceVersion"] == "1002"
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_what_happened_while_the_version_got_too_old_is_listed(
+    server: FakeServer, view: Callable[..., View], in_stream: bool
+) -> None:
+    server.fill(NODES, [node("n1"), node("n2")])
+    server.gone_in_stream = in_stream
+    seen = view().synced()
+    server.hold()
+    server.forget(NODES, node("n1"))
+    server.fill(NODES, [node("n3")])
+    server.expire()
+    server.resume()
+    eventually(lambda: seen.nodes() == ["n2", "n3"])
+    server.put(NODES, node("n4"))
+    eventually(lambda: seen.nodes() == ["n2", "n3", "n4"])
+
+
+def test_a_list_whose_rest_expires_is_begun_again(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fill(NODES, (node(f"n{number:03d}") for number in range(300)))
+    expired = refusal(410, "Expired", "the provided continue parameter is too old")
+    server.fail(lambda asked: "continue" in asked.params and asked.path == NODES, expired)
+    assert len(view().synced().nodes()) == 300
+    assert [bool(each.params.get("continue")) for each in server.requests(NODES, watches=False)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        fake_server.answer(200, b'{"metadata":{},"items":[')[:-5],
+        fake_server.answer(200, b'{"metadata":{},"items":[{"metadata":'),
+        fake_server.answer(200, b'{"metadata":{"resourceVersion":"5"},"items":[7]}'),
+        fake_server.answer(200, b"<html>proxy</html>"),
+        b"",
+        b"nonsense\r\n\r\n",
+        refusal(429, "TooManyRequests", "slow down", "Retry-After: 0"),
+        refusal(500, "InternalError", "etcdserver: request timed out"),
+        refusal(503, "ServiceUnavailable", "starting", "Retry-After: 0"),
+        refusal(403, "Forbidden", "nodes is forbidden"),
+    ],
+)
+def test_a_list_that_fails_is_tried_again_and_told_once(
+    server: FakeServer, view: Callable[..., View], raw: bytes
+) -> None:
+    server.fill(NODES, [node("n1")])
+    server.fail(lambda asked: asked.path == NODES, raw, times=4)
+    seen = view().start()
+    eventually(lambda: seen.told and seen.check("view of Node")[1].startswith("failed: the API server"))
+    assert not seen.cluster.synced
+    eventually(lambda: seen.cluster.synced)
+    assert seen.nodes() == ["n1"]
+    assert len(seen.events("API server lost") + seen.events("view refused")) == 1
+    assert len(seen.events("view restored")) == 1
+
+
+def test_it_waits_as_long_as_the_server_asks_for(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fail(lambda asked: asked.path == NODES, refusal(429, "TooManyRequests", "slow", "Retry-After: 1"))
+    begun = time.monotonic()
+    view().synced()
+    assert time.monotonic() - begun >= 1
+
+
+def test_a_server_that_is_silent_in_a_watch_is_left_at_the_deadline(
+    server: FakeServer, view: Callable[..., View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "DEADLINE", 0.3)
+    server.fill(NODES, [node("n1")])
+    seen = view().synced()
+    eventually(lambda: len(server.requests(NODES, watches=True)) >= 2)
+    server.put(NODES, node("n2"))
+    eventually(lambda: seen.nodes() == ["n1", "n2"])
+    assert len(server.requests(NODES, watches=False)) == 1
+
+
+def test_a_watch_refused_again_and_again_is_begun_from_a_list(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fill(NODES, [node("n1")])
+    refused = refusal(504, "Timeout", "Too large resource version")
+    server.fail(lambda asked: asked.path == NODES and asked.watches, refused, times=3)
+    seen = view().synced()
+    eventually(lambda: len(server.requests(NODES, watches=True)) == 4)
+    assert len(server.requests(NODES, watches=False)) == 2
+    assert seen.nodes() == ["n1"]
+
+
+def test_events_told_twice_change_nothing(server: FakeServer, view: Callable[..., View]) -> None:
+    seen = view().synced()
+    server.put(NODES, node("n1"))
+    line = server.kept[NODES].events[-1][1]
+    server.say(NODES, line + line)
+    server.delete(NODES, node("n1"))
+    server.say(NODES, server.kept[NODES].events[-1][1])
+    server.put(NODES, node("n2"))
+    eventually(lambda: seen.nodes() == ["n2"])
+
+
+def test_a_server_that_goes_away_leaves_the_snapshot_and_is_told_once(
+    server: FakeServer, view: Callable[..., View]
+) -> None:
+    server.fill(NODES, [node("n1")])
+    seen = view().synced()
+    server.hold()
+    eventually(lambda: "does not answer" in seen.check("view of Node")[1])
+    seen.now += timedelta(seconds=40)
+    fine, detail = seen.check("view of Node")
+    assert fine
+    assert "last seen 40s ago" in detail
+    assert seen.nodes() == ["n1"]
+    assert seen.cluster.synced
+    server.resume()
+    server.put(NODES, node("n2"))
+    eventually(lambda: seen.nodes() == ["n1", "n2"])
+    assert [each["level"] for each in seen.events("API server lost")] == ["warning"]
+
+
+def test_a_watch_taken_up_again_makes_a_quiet_kind_current(server: FakeServer, view: Callable[..., View]) -> None:
+    seen = view().synced()
+    server.hold()
+    seen.now += timedelta(seconds=300)
+    server.resume()
+    eventually(lambda: seen.cluster.ages(seen.now)["Namespace"] == 0)
+
+
+def test_nothing_is_synced_before_everything_was_seen(server: FakeServer, view: Callable[..., View]) -> None:
+    for path in (SLICES, "/version", POLICIES):
+        server.fail(lambda asked, path=path: asked.path == path, b"", times=3)
+    seen = view()
+    given: list[Any] = []
+    seen.cluster.on_policies = lambda objs: given.append((seen.cluster.synced, dict(objs)))
+    server.fill(POLICIES, [{"metadata": {"name": "p1"}, "spec": {"a": 1}}])
+    seen.synced()
+    assert [(synced, list(objs)) for synced, objs in given] == [(False, ["p1"])]
+    server.put(POLICIES, {"metadata": {"name": "p2"}, "spec": {}})
+    eventually(lambda: len(given) == 2)
+    assert sorted(given[1][1]) == ["p1", "p2"]
+    server.delete(POLICIES, {"metadata": {"name": "p1"}})
+    eventually(lambda: len(given) == 3)
+    assert list(seen.cluster.policies) == ["p2"]
+
+
+def test_policies_that_cannot_be_taken_in_stop_nothing(server: FakeServer, view: Callable[..., View]) -> None:
+    seen = view()
+
+    def broken(_: object) -> None:
+        raise RuntimeError("no")
+
+    seen.cluster.on_policies = broken
+    seen.synced()
+    assert seen.events("policies not taken in")
+
+
+def test_optional_kinds_may_be_missing_and_are_found_once_they_are_there(tmp_path: Path) -> None:
+    server = FakeServer(path for name, path in PATHS.items() if path not in (ROLLOUTS, POLICIES))
+    seen = View(server.kubeconfig(tmp_path / "kubeconfig"))
+    try:
+        seen.synced()
+        assert seen.check("view of DriverRollout") == (True, "ok, but the API server has no group allocguard.dev")
+        eventually(lambda: len(server.requests(ROLLOUTS)) > 3)
+        assert len([each for each in seen.events("kind not served") if each["kind"] == "DriverRollout"]) == 1
+        assert "DriverRollout" not in seen.cluster.ages(seen.now)
+        server.kept[ROLLOUTS] = fake_server.Kept()
+        server.fill(ROLLOUTS, [{"metadata": {"name": "d.example"}, "spec": {"stage": "Canary"}}])
+        eventually(lambda: "d.example" in seen.cluster.snapshot.rollouts)
+        eventually(lambda: seen.check("view of DriverRollout")[1].startswith("ok, seen"))
+        del server.kept[ROLLOUTS]
+        server.hold()
+        server.resume()
+        eventually(lambda: not seen.cluster.snapshot.rollouts)
+    finally:
+        seen.close()
+        server.close()
+
+
+@pytest.mark.parametrize(("group", "older"), [("allocguard.dev", "v1alpha0"), ("resource.k8s.io", "v1beta1")])
+def test_a_group_in_older_versions_is_told(tmp_path: Path, group: str, older: str) -> None:
+    server = FakeServer(path for path in PATHS.values() if group not in path)
+    server.kept[f"/apis/{group}"] = fake_server.Kept()
+    body = json.dumps({"kind": "APIGroup", "versions": [{"version": older}]}).encode()
+    server.fail(lambda asked: asked.path == f"/apis/{group}", fake_server.answer(200, body), times=10_000)
+    seen = View(server.kubeconfig(tmp_path / "kubeconfig"))
+    try:
+        seen.start()
+        kind = "DriverRollout" if group == "allocguard.dev" else "ResourceSlice"
+        needs = f"the API server has {group} in {older}, needs {'v1alpha1' if kind == 'DriverRollout' else 'v1'}"
+        eventually(lambda: needs in seen.check(f"view of {kind}")[1])
+        if kind == "DriverRollout":
+            eventually(lambda: seen.cluster.synced)
+        else:
+            assert seen.check("view of ResourceSlice") == (False, f"failed: {needs}")
+            assert [each["level"] for each in seen.events("kind not served")].count("error") >= 1
+    finally:
+        seen.close()
+        server.close()
+
+
+@pytest.mark.parametrize(("version", "minor"), [("v1.36.3", 36), ("v1.37.0-rc.1", 37), ("v1.38+", 37), ("v1.34.0", 36)])
+def test_the_release_is_the_servers(server: FakeServer, view: Callable[..., View], version: str, minor: int) -> None:
+    server.versions = version
+    seen = view().synced()
+    assert seen.cluster.snapshot.release.minor == minor
+    assert seen.check("release")[0]
+
+
+def test_both_releases_fields_are_kept(server: FakeServer, view: Callable[..., View]) -> None:
+    costs = [
+        {"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "2"}}},
+        {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "3"}}}},
+    ]
+    devices = [{"name": f"d{number}", **cost} for number, cost in enumerate(costs)]
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example", "nodeName": "n1", "pool": pool, "devices": devices}
+    server.fill(SLICES, [{"metadata": {"name": "s"}, "spec": spec}])
+    found = view().synced().cluster.snapshot.slices["s"].devices
+    assert [(device.shape, device.costs[0].multiplier) for device in found] == [("1.36", 2), ("1.37", 3)]
+
+
+def test_a_token_that_expires_is_read_again(server: FakeServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    server.token = "first"
+    seen = View(server.kubeconfig(tmp_path / "kubeconfig", tokenFile=str(token)))
+    try:
+        seen.synced()
+        token.write_text("second")
+        server.token = "second"
+        server.hold()
+        server.resume()
+        server.put(NODES, node("n1"))
+        eventually(lambda: seen.nodes() == ["n1"])
+        assert not seen.events("view refused")
+    finally:
+        seen.close()
+
+
+def test_a_plugin_gives_a_new_token_when_the_old_one_is_refused(server: FakeServer, tmp_path: Path) -> None:
+    token, plugin = tmp_path / "token", tmp_path / "plugin.py"
+    token.write_text("first")
+    server.token = "first"
+    plugin.write_text(
+        "import json, pathlib\n"
+        f"status = {{'token': pathlib.Path({str(token)!r}).read_text()}}\n"
+        "kind = {'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential'}\n"
+        "print(json.dumps({**kind, 'status': status}))\n"
+    )
+    version = "client.authentication.k8s.io/v1"
+    run = {"apiVersion": version, "command": sys.executable, "args": [str(plugin)], "interactiveMode": "Never"}
+    seen = View(server.kubeconfig(tmp_path / "kubeconfig", exec=run))
+    try:
+        seen.synced()
+        token.write_text("second")
+        server.token = "second"
+        server.hold()
+        server.resume()
+        server.put(NODES, node("n1"))
+        eventually(lambda: seen.nodes() == ["n1"])
+    finally:
+        seen.close()
+
+
+def test_a_token_that_stays_refused_is_told_until_it_is_not(server: FakeServer, view: Callable[..., View]) -> None:
+    server.token = "other"
+    seen = view({"token": "mine"}).start()
+    eventually(lambda: "401 Unauthorized" in seen.check("view of Node")[1])
+    assert not seen.cluster.synced
+    server.token = "mine"
+    eventually(lambda: seen.cluster.synced)
+
+
+def connected(kubeconfig: str | None, context: str | None = None) -> None:
+    background = Background()
+    try:
+        background.submit(connect(kubeconfig, context)).result()
+    finally:
+        background.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "is not there"),
+        ("", "cannot be read"),
+        ("[1, 2", "cannot be read"),
+        ("- a\n", "cannot be read"),
+        ("contexts: 7\ncurrent-context: a\n", "cannot be read"),
+        ("current-context: a\ncontexts: []\nclusters: []\n", "Expected object with name a"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, content: str | None, told: str) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(CannotConnect, match=told) as raised:
+        connected(str(path))
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_plugin_that_fails_is_told(server: FakeServer, tmp_path: Path) -> None:
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}
+    with pytest.raises(CannotConnect, match="exec: process returned 1"):
+        connected(server.kubeconfig(tmp_path / "kubeconfig", exec=run))
+
+
+def test_without_a_word_about_the_cluster_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(NoCluster):
+        connected(None)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    with pytest.raises(CannotConnect, match="KUBECONFIG"):
+        connected(None)
+
+
+def test_reading_once_raises_what_goes_wrong(server: FakeServer, view: Callable[..., View]) -> None:
+    server.fill(NODES, [node("n1")])
+    server.fail(lambda asked: asked.path == ROLLOUTS, refusal(403, "Forbidden", "driverrollouts is forbidden"))
+    seen = view()
+    seen.background.submit(seen.cluster.read()).result()
+    assert seen.nodes() == ["n1"]
+    assert [each["part"] for each in seen.events("view refused")] == ["DriverRollout"]
+    server.fail(lambda asked: asked.path == NODES, refusal(403, "Forbidden", "nodes is forbidden"))
+    again = view()
+    with pytest.raises(ExceptionGroup) as raised:
+        again.background.submit(again.cluster.read()).result()
+    assert raised.group_contains(ApiError, match="403 Forbidden: nodes is forbidden")
+    server.hold()
+    with pytest.raises(Unreachable):
+        again.background.submit(again.cluster.read()).result()
