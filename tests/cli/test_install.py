@@ -51,7 +51,11 @@ def test_uninstall_prints_what_goes_in_order_and_keeps_the_definitions(run):
         ("ValidatingWebhookConfiguration", "allocguard"),
         ("MutatingWebhookConfiguration", "allocguard"),
     ]
-    assert items[-1] == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "guard"}}
+    assert [(each["kind"], each["metadata"]) for each in items[-3:]] == [
+        ("Secret", {"namespace": "guard", "name": "allocguard-certs"}),
+        ("Lease", {"namespace": "guard", "name": "allocguard"}),
+        ("Namespace", {"name": "guard"}),
+    ]
     assert "CustomResourceDefinition" not in {each["kind"] for each in items}
     assert ran.err == "allocguard: the two definitions are not listed: policies and rollouts would go with them\n"
 

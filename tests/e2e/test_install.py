@@ -260,6 +260,11 @@ def test_the_service_account_may_do_what_the_server_does(cluster: Cluster, insta
     where = path("ValidatingWebhookConfiguration", "allocguard")
     cluster.as_admin.patch(where, {"webhooks": []})
     eventually(lambda: cluster.as_admin.get(where).get("webhooks"))
+    # Its requests have seats of their own.
+    token = cluster.token("allocguard", namespace=installed.namespace)
+    answer = cluster.token_client(token)._http.get("/api/v1/nodes")
+    flow = cluster.as_admin.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/allocguard")
+    assert answer.headers["x-kubernetes-pf-flowschema-uid"] == flow["metadata"]["uid"]
     leaders = []
     for guard in guards:
         told = guard.get("/readyz?verbose").text
@@ -325,6 +330,22 @@ def test_uninstalling_under_a_running_server(installed: Installed) -> None:
         assert other.run("uninstall") == ""
     finally:
         cluster.close()
+
+
+def test_a_namespace_with_other_things_in_it_stays(cluster: Cluster) -> None:
+    shared = Installed(cluster)
+    shared.namespace = cluster.namespace("shared", {"team": "a"})
+    shared.objects = manifests(files(), Target(namespace=shared.namespace))
+    assert "was there before and stays as it is" in shared.run("install")
+    guard = shared.guard()
+    eventually(lambda: cluster.as_admin.find(path("ValidatingWebhookConfiguration", "allocguard")))
+    told = shared.run("uninstall")
+    assert guard.stop() == 0
+    assert f"Namespace {shared.namespace} was there before and stays" in told
+    assert f"Secret {shared.namespace}/allocguard-certs removed" in told
+    assert f"Lease {shared.namespace}/allocguard removed" in told
+    assert shared.there() == ["Namespace"]
+    assert cluster.as_admin.get(path("Namespace", shared.namespace))["metadata"]["labels"]["team"] == "a"
 
 
 def test_uninstalling_under_a_server_that_may_do_anything(cluster: Cluster) -> None:

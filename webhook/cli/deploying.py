@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -119,6 +121,19 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
                     raise
                 await asyncio.sleep(max(EVERY, min(error.retry_after or 0.0, 5.0)))
     raise AssertionError("a loop that returns or raises")
+
+
+async def found(api: Api, obj: Json) -> Json | None:
+    """The object as it is stored; None where it is not there."""
+    from webhook.cluster.api import ApiError
+    from webhook.registration.manifests import path
+
+    try:
+        return await patiently(partial(api.get, path(obj)))
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from webhook.cli.deploying import (
     Name,
     connected,
     files,
+    found,
     namespace_option,
     patiently,
     printed,
@@ -153,7 +154,7 @@ def _static(
 
 
 async def _apply(api: Api, objects: list[Json]) -> int:
-    from webhook.registration.manifests import path
+    from webhook.registration.manifests import ours, path
 
     waiting: list[Json] = []
     for obj in objects:
@@ -162,6 +163,9 @@ async def _apply(api: Api, objects: list[Json]) -> int:
             for each in waiting:
                 await _established(api, each)
             waiting = []
+        if obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
+            note(f"{title(obj)} was there before and stays as it is; give it the label for restricted pods yourself")
+            continue
         await patiently(partial(api.apply, path(obj), obj, MANAGER))
         out(f"{title(obj)} applied")
         if obj["kind"] == "CustomResourceDefinition":

@@ -14,6 +14,7 @@ from webhook.cli.deploying import (
     EVERY,
     connected,
     files,
+    found,
     namespace_option,
     patiently,
     printed,
@@ -49,7 +50,7 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     """
     from webhook.registration.manifests import Target, manifests
 
-    objects = _removal(manifests(files(), Target(namespace=namespace)))
+    objects = _removal(manifests(files(), Target(namespace=namespace)), namespace)
     if apply:
         return connected(kubeconfig, context, lambda api: _remove(api, objects))
     show([_reference(obj) for obj in objects if obj["kind"] != _DEFINITION], output)
@@ -57,23 +58,29 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     return 0
 
 
-def _removal(objects: list[Json]) -> list[Json]:
+def _removal(objects: list[Json], namespace: str) -> list[Json]:
     """In the order of removal: who would put the registration back loses the right to, the registration goes while the
     guard still answers, then everything else, the last applied first.
     """
-    from webhook.registration.configurations import API_VERSION, MUTATING, NAME, VALIDATING
+    from webhook.registration.configurations import NAME
+    from webhook.registration.manifests import made_by_it
 
-    hooks = [{"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": NAME}} for kind in (VALIDATING, MUTATING)]
     right = ("ClusterRoleBinding", f"{NAME}-registration")
     first = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == right]
-    return [*first, *hooks, *(obj for obj in reversed(objects) if obj not in first)]
+    *rest, last = (obj for obj in reversed(objects) if obj not in first)
+    registration, kept = made_by_it(namespace)
+    return [*first, *registration, *rest, *kept, last]
 
 
 async def _remove(api: Api, objects: list[Json]) -> int:
+    from webhook.registration.manifests import ours
+
     ending = []
     for obj in objects:
         if obj["kind"] == _DEFINITION and (kept := await _instances(api, obj)):
             note(f"{title(obj)} stays with {kept} objects; delete it when they may go too")
+        elif obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
+            note(f"{title(obj)} was there before and stays")
         elif await _deleted(api, obj):
             out(f"{title(obj)} removed")
             ending.append(obj)
@@ -102,18 +109,7 @@ async def _deleted(api: Api, obj: Json) -> bool:
 
 async def _gone(api: Api, obj: Json) -> None:
     """Return once it is no longer there; another of its name that was made meanwhile is not waited for."""
-    from webhook.cluster.api import ApiError
-    from webhook.registration.manifests import path
-
-    while True:
-        try:
-            found = await patiently(partial(api.get, path(obj)))
-        except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            return
-        if not found["metadata"].get("deletionTimestamp"):
-            return
+    while (there := await found(api, obj)) and there["metadata"].get("deletionTimestamp"):
         await asyncio.sleep(EVERY)
 
 
@@ -122,13 +118,14 @@ async def _instances(api: Api, definition: Json) -> int:
     from webhook.kube.raw import members
     from webhook.kube.rollout import API_VERSION
 
+    where = f"/apis/{API_VERSION}/{definition['spec']['names']['plural']}"
     try:
-        found = await patiently(partial(api.get, f"/apis/{API_VERSION}/{definition['spec']['names']['plural']}"))
+        listed = await patiently(partial(api.get, where))
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return 0
-    return len(members(found.get("items")))
+    return len(members(listed.get("items")))
 
 
 def _reference(obj: Json) -> Json:

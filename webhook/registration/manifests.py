@@ -14,16 +14,19 @@ from typing import Any
 import yaml
 
 from webhook.kube.raw import Json, mapping, members, sequence, text
+from webhook.registration.configurations import API_VERSION, MUTATING, NAME, VALIDATING
 
 NAMESPACE = "allocguard-system"
 IMAGE = "allocguard:0.1.0"
 MODES = ("enforce", "audit")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Where each kind that is deployed lives: the API, the plural, and whether it has a namespace.
+# Where each kind lives that is deployed, or made by what is: the API, the plural, and whether it has a namespace.
 _KINDS = {
     "Namespace": ("/api/v1", "namespaces", False),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+    "Secret": ("/api/v1", "secrets", True),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "Service": ("/api/v1", "services", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
@@ -59,6 +62,26 @@ def manifests(files: Mapping[str, bytes], target: Target) -> list[Json]:
     """
     objects = _folder(files, f"overlays/{target.mode}")
     return [_placed(obj, target) for obj in objects]
+
+
+def made_by_it(namespace: str) -> tuple[list[Json], list[Json]]:
+    """What the guard makes itself: the registration, and what it keeps in its namespace."""
+    registration = [(API_VERSION, kind, {"name": NAME}) for kind in (VALIDATING, MUTATING)]
+    kept = [
+        ("v1", "Secret", {"namespace": namespace, "name": f"{NAME}-certs"}),
+        ("coordination.k8s.io/v1", "Lease", {"namespace": namespace, "name": NAME}),
+    ]
+    return _references(registration), _references(kept)
+
+
+def _references(named: list[tuple[str, str, dict[str, str]]]) -> list[Json]:
+    return [{"apiVersion": version, "kind": kind, "metadata": metadata} for version, kind, metadata in named]
+
+
+def ours(namespace: Json) -> bool:
+    """Whether a stored Namespace was made by an installation, and is not one that has other things in it."""
+    labels = mapping(mapping(namespace.get("metadata")).get("labels"))
+    return labels.get("app.kubernetes.io/name") == NAME
 
 
 def path(obj: Json) -> str:
