@@ -2,6 +2,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,10 @@ from certs import files
 from certs.authority import issue, make_authority
 from certs.bundle import Material, Pair, to_pem
 from certs.error import CertificateError
-from certs.files import changed, ensure, load, read, signature
+from certs.files import changed, ensure, keep, load, locked, read, signature
+from certs.inspect import hosts
+from certs.renewal import announce, drop, switch
+from certs.secret import parts
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 HOSTS = ["localhost", "127.0.0.1"]
@@ -289,3 +293,65 @@ def test_a_certificate_with_a_broken_extension_is_refused(made: Path, tmp_path: 
     (folder / "tls.key").write_bytes(pair.key_pem())
     with pytest.raises(CertificateError, match="holds no readable PEM certificate"):
         load(folder, NOW)
+
+
+def test_what_is_due_is_done_and_nothing_else(made: Path) -> None:
+    before = read(made)
+    assert parts(keep(made, HOSTS, NOW)) == parts(before)
+    late = NOW + timedelta(days=70)
+    renewed = keep(made, HOSTS, late)
+    assert renewed.authorities == before.authorities
+    assert load(made, late).serving.certificate == renewed.serving.certificate != before.serving.certificate
+    assert hosts(keep(made, ["new.example"], late).serving.certificate) == [
+        *hosts(before.serving.certificate),
+        "new.example",
+    ]
+
+
+def test_keeping_makes_nothing_where_there_is_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="is missing"):
+        keep(tmp_path, HOSTS, NOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_has_the_parts_of_an_authority_that_is_replaced_only_meanwhile(made: Path) -> None:
+    files.write(made, announce(read(made), NOW))
+    assert stat.S_IMODE((made / "ca-next.key").stat().st_mode) == 0o600
+    assert read(made).upcoming is not None
+    files.write(made, switch(read(made), NOW))
+    assert not (made / "ca-next.key").is_symlink()
+    assert (made / "ca-old.crt").exists()
+    files.write(made, drop(read(made)))
+    assert sorted(path.name for path in made.iterdir() if not path.name.startswith("..")) == sorted(STEADY)
+    load(made, NOW)
+
+
+def test_who_locks_a_folder_waits_for_the_other(made: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from certs.files import locked\n"
+        "with locked(Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(made)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == b"in\n"
+        got = threading.Event()
+
+        def wait() -> None:
+            with locked(made):
+                got.set()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not got.wait(0.2)
+        other.stdin.close()
+        assert got.wait(20)
+        waiting.join()
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CertificateError, match=r"file: cannot be written"), locked(tmp_path / "file"):
+        pass

@@ -1,0 +1,188 @@
+"""The controllers of one replica: which run where, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.files import ensure
+from tests.controllers.memory import Memory
+from webhook.cluster.live import LiveCluster
+from webhook.controllers import certificates, leader, runner
+from webhook.controllers.runner import Check, Controllers
+from webhook.server.run import Settings
+from webhook.store.policies import PolicyStore, shipped
+from webhook.telemetry.log import Log
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/allocguard-system/leases/allocguard"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_TAKEN_IN", 0.0)
+    monkeypatch.setattr(leader, "EVERY", 0.1)
+    monkeypatch.setattr(runner, "_FIRST", 0.05)
+
+
+class Shared:
+    """A controller that fails as often as it is told, and then runs."""
+
+    def __init__(self, failures: int = 0, ends: bool = False) -> None:
+        self.failures, self.ends, self.begun, self.running = failures, ends, 0, False
+
+    async def run(self) -> None:
+        self.begun += 1
+        if self.begun <= self.failures:
+            raise RuntimeError("no luck")
+        self.running = True
+        try:
+            if not self.ends:
+                await asyncio.Event().wait()
+        finally:
+            self.running = False
+
+    def checks(self) -> list[Check]:
+        return [("shared", True, "ok")]
+
+
+class Replica:
+    def __init__(self, api: Memory, folder: Path, **shared: Shared) -> None:
+        ensure(folder, ["localhost"], datetime.now(UTC))
+        self.said = io.StringIO()
+        self.log = Log(self.said)
+        settings = Settings(certs=folder, secret="allocguard-system/certificates")
+        self.cluster = LiveCluster(api, settings.clock, self.log.write)  # type: ignore[arg-type]  # the same methods
+        self.cluster.synced = True
+        policies = PolicyStore([shipped()])
+        self.controllers = Controllers(settings, api, self.cluster, policies, self.log, settings.clock)  # type: ignore[arg-type]  # the same methods
+        self.controllers._shared = dict(shared)
+
+    @property
+    def checks(self) -> dict[str, str]:
+        found = self.controllers.checks()
+        assert all(fine for name, fine, _ in found if name != "certificates")
+        return {name: detail for name, _, detail in found}
+
+    def lines(self) -> list[dict[str, str]]:
+        self.log.close()
+        return [json.loads(line) for line in self.said.getvalue().splitlines()]
+
+
+@asynccontextmanager
+async def running(*replicas: Replica) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each.controllers.run()) for each in replicas]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for each in replicas:
+            each.log.close()
+
+
+async def until(true: Callable[[], object], within: float = 20) -> None:
+    async with asyncio.timeout(within):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def test_what_is_shared_runs_on_one_replica_and_moves_when_that_goes(tmp_path: Path) -> None:
+    async def main() -> None:
+        api = Memory()
+        shared = [Shared(), Shared()]
+        some = [Replica(api.connection(), tmp_path / str(n), work=each) for n, each in enumerate(shared)]
+        async with running(some[1]):
+            async with running(some[0]):
+                await until(lambda: any(each.running for each in shared))
+                first = [each.running for each in shared].index(True)
+                assert shared[1 - first].begun == 0
+                assert some[first].checks["leader"] == "ok, leading"
+                assert some[first].checks["shared"] == "ok"
+                holder = api.objects[LEASE]["spec"]["holderIdentity"]
+                await until(lambda: some[1 - first].checks["leader"] == f"ok, {holder} leads")
+            assert not shared[0].running
+            await until(lambda: shared[1].running)
+        assert api.objects[LEASE]["spec"]["holderIdentity"] == ""
+
+    asyncio.run(main())
+
+
+def test_nothing_shared_runs_before_the_cluster_was_seen_and_certificates_serve(tmp_path: Path) -> None:
+    async def main() -> None:
+        api = Memory()
+        shared = Shared()
+        replica = Replica(api, tmp_path, work=shared)
+        replica.cluster.synced = False
+        api.cut = True
+        async with running(replica):
+            await until(lambda: "connection refused" in replica.checks["certificates"])
+            assert LEASE not in api.objects
+            api.cut = False
+            await until(lambda: replica.checks["leader"] == "ok, leading")
+            await asyncio.sleep(0.3)
+            assert shared.begun == 0
+            replica.cluster.synced = True
+            await until(lambda: shared.running)
+
+    asyncio.run(main())
+
+
+def test_a_controller_that_fails_is_started_again_and_told_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        failing, other = Shared(failures=3), Shared()
+        replica = Replica(Memory(), tmp_path, failing=failing, other=other)
+        async with running(replica):
+            await until(lambda: failing.running)
+            assert (failing.begun, other.begun) == (4, 1)
+            assert replica.checks["failing"] == "ok, but started again after: RuntimeError: no luck"
+            assert "other" not in replica.checks
+        told = [line for line in replica.lines() if line["event"] == "controller failed"]
+        assert [(line["controller"], line["message"]) for line in told] == [("failing", "RuntimeError: no luck")]
+
+    asyncio.run(main())
+
+
+def test_a_failure_is_forgotten_once_it_runs_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_SOUND", 0.3)
+
+    async def main() -> None:
+        replica = Replica(Memory(), tmp_path, failing=Shared(failures=1))
+        async with running(replica):
+            await until(lambda: "failing" in replica.checks)
+            await until(lambda: "failing" not in replica.checks)
+
+    asyncio.run(main())
+
+
+def test_a_controller_that_ends_is_started_again_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        ending = Shared(ends=True)
+        replica = Replica(Memory(), tmp_path, ending=ending)
+        async with running(replica):
+            await until(lambda: ending.begun > 1)
+            assert replica.checks["ending"] == "ok, but started again after: it ended"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("service", "url", "client"),
+    [
+        (None, "https://10.0.0.1:8443", {"url": "https://10.0.0.1:8443/x"}),
+        ("guard/one", None, {"service": {"namespace": "guard", "name": "one", "port": 443, "path": "/x"}}),
+        ("guard/one:8443", None, {"service": {"namespace": "guard", "name": "one", "port": 8443, "path": "/x"}}),
+    ],
+)
+def test_the_address_to_register(service: str | None, url: str | None, client: dict[str, object]) -> None:
+    assert runner._address(service, url).client("/x", b"") == {**client, "caBundle": ""}
