@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
+from tests.e2e.kinds import path
 from tests.e2e.recorder import Seen, refuse
 from tests.e2e.scenes import WRITES, cpu_claim, shared_cpus
 from tests.e2e.waiting import eventually
@@ -182,23 +185,64 @@ def test_a_patch_that_does_not_apply_refuses_whatever_the_policy(cluster: Cluste
 
 
 def test_deletes(cluster: Cluster) -> None:
-    """A DELETE has an oldObject and no object; a delete of a collection asks about each object, without its name, and
-    stops at the first refusal; a pod that is deleted without grace is asked about more than once.
-    """
-    recorder = cluster.recorder(resources=(CLAIMS, PODS), operations=("DELETE",))
-    for name in ("c1", "c2"):
-        cluster.create("ResourceClaim", {"metadata": {"name": name}, "spec": NOTHING})
-    cluster.as_admin.delete(cluster.path("ResourceClaim", "c1"))
-    [one] = [seen.request for seen in recorder.of("resourceclaims DELETE")]
-    assert (one["name"], one["object"], one["oldObject"]["metadata"]["name"]) == ("c1", None, "c1")
-    cluster.as_admin.delete(cluster.path("ResourceClaim"))
-    [_, two] = [seen.request for seen in recorder.of("resourceclaims DELETE")]
-    assert (two.get("name", ""), two["oldObject"]["metadata"]["name"]) == ("", "c2")
-    assert two["namespace"] == cluster.ns
+    """A DELETE has an oldObject and no object; a pod that is deleted without grace is asked about more than once."""
     cluster.node("n1")
     cluster.pod("p1", node="n1")
+    cluster.create("ResourceClaim", {"metadata": {"name": "c1"}, "spec": NOTHING})
+    recorder = cluster.recorder(resources=(CLAIMS, PODS), operations=("DELETE",))
+    cluster.as_admin.delete(cluster.path("ResourceClaim", "c1"))
+    [claim] = [seen.request for seen in recorder.of("resourceclaims DELETE")]
+    assert (claim["name"], claim["object"], claim["oldObject"]["metadata"]["name"]) == ("c1", None, "c1")
     cluster.delete("Pod", "p1")
     assert 1 < len(recorder.of("pods DELETE")) <= 3
+
+
+def test_the_delete_of_a_collection(cluster: Cluster) -> None:
+    """It is asked about each object, which has no name but in the oldObject, and ends at the first refusal."""
+    names = ("c1", "c2", "c3")
+    for name in names:
+        cluster.create("ResourceClaim", {"metadata": {"name": name}, "spec": NOTHING})
+    recorder = cluster.recorder(resources=(CLAIMS,), operations=("DELETE",))
+    recorder.answer = lambda request: refuse() if request["oldObject"]["metadata"]["name"] == "c2" else None
+    with pytest.raises(ApiError) as raised:
+        cluster.as_admin.delete(cluster.path("ResourceClaim"))
+    assert raised.value.code == 403
+    asked = [seen.request for seen in recorder.seen]
+    assert {request.get("name", "") for request in asked} == {""}
+    assert {request["oldObject"]["metadata"]["name"] for request in asked} == {"c1", "c2"}
+    assert [name for name in names if cluster.as_admin.find(cluster.path("ResourceClaim", name))] == ["c2", "c3"]
+
+
+def test_an_eviction_is_no_delete(cluster: Cluster) -> None:
+    """An evicted pod is asked about as a CREATE of pods/eviction, and no DELETE of the pod follows."""
+    cluster.node("n1")
+    cluster.pod("p1", node="n1")
+    recorder = cluster.recorder(resources=(PODS, "/pods/eviction"))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p1"}}
+    cluster.as_admin.create(cluster.path("Pod", "p1", "eviction"), body)
+    [seen] = recorder.seen
+    assert (seen.what, seen.request["name"], seen.request["object"]["kind"]) == (
+        "pods/eviction CREATE",
+        "p1",
+        "Eviction",
+    )
+
+
+def test_the_slices_of_a_node_that_is_gone(cluster: Cluster) -> None:
+    """The garbage collector deletes slices after the node that owns them, and is asked about it."""
+    node = cluster.node("n1")
+    driver = cluster.driver("cpu.example.org", node)
+    uid = cluster.get("Node", "n1")["metadata"]["uid"]
+    owned = driver.slice([driver.device("d0")])
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
+    ]
+    driver.client.create(path("ResourceSlice"), owned)
+    recorder = cluster.recorder(resources=(SLICES,))
+    cluster.delete("Node", "n1")
+    [seen, *_] = eventually(lambda: recorder.of("resourceslices DELETE"))
+    assert seen.user == "system:serviceaccount:kube-system:generic-garbage-collector"
+    eventually(lambda: cluster.as_admin.find(path("ResourceSlice", owned["metadata"]["name"])) is None)
 
 
 def test_a_write_of_another_version_arrives_as_the_one_registered(cluster: Cluster) -> None:
@@ -303,6 +347,42 @@ def test_warnings_arrive_with_either_answer(cluster: Cluster) -> None:
     with pytest.raises(ApiError):
         cluster.create("ResourceClaim", {**body, "metadata": {"name": "c2"}})
     assert cluster.as_admin.warnings == ["one of ours"]
+
+
+def test_many_warnings_are_cut(cluster: Cluster) -> None:
+    """Once warnings have more than 4096 characters together, each is cut to 256 and what is beyond is dropped: settles
+    what becomes of longer ones.
+    """
+    recorder = cluster.recorder(resources=(CLAIMS,))
+    body = {"metadata": {"name": "c1"}, "spec": NOTHING}
+    recorder.answer = lambda request: {"allowed": True, "warnings": [f"{n:03} " + "x" * 396 for n in range(30)]}
+    cluster.as_admin.create(cluster.path("ResourceClaim"), body, dryRun="All")
+    lengths = [len(each) for each in cluster.as_admin.warnings]
+    assert sum(lengths) <= 4096
+    assert max(lengths) <= 400
+    assert len(lengths) < 30
+
+
+def test_audit_annotations(fresh_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    """Annotations are in the audit log under the webhook's name; one whose key is none is dropped: settles both."""
+    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
+    rules = [{"level": "Metadata", "resources": [{"group": "resource.k8s.io", "resources": ["resourceclaims"]}]}]
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
+    cluster = fresh_cluster(flags={"kube-apiserver": flags})
+    annotations = {"revision": "abc", "rule.one": "x", "no/key": "y"}
+    cluster.recorder(resources=(CLAIMS,), answer=lambda request: {"allowed": True, "auditAnnotations": annotations})
+    cluster.create("ResourceClaim", {"metadata": {"name": "c1"}, "spec": NOTHING})
+
+    def logged() -> Json:
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        found = [line for line in lines if line["verb"] == "create" and line["stage"] == "ResponseComplete"]
+        assert found
+        given: Json = found[0]["annotations"]
+        return given
+
+    ours = {key: value for key, value in eventually(logged).items() if "recorder" in key}
+    assert ours == {"validate.recorder-0.test/revision": "abc", "validate.recorder-0.test/rule.one": "x"}
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
