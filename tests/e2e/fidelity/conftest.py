@@ -16,6 +16,8 @@ from tests.e2e.client import Client
 from tests.e2e.control_plane import API_SERVER, GATE, ControlPlane
 from tests.e2e.fidelity import compare, size
 from tests.e2e.fidelity.objects import ADMIN_NAMESPACE, DECLARING, PLAIN_NAMESPACE, SILENT
+from tests.e2e.kinds import path
+from tests.e2e.waiting import eventually
 
 # Gates that change what may be written, where they are not as by default. Some that are alpha in 1.37 have rules that
 # we do not claim to know (DRADerivedAttributes, DRADeviceCompatibilityGroups, DRAOptionalNodeOperations,
@@ -55,9 +57,8 @@ def api_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     release, name = request.param
     gates = GATES[name][release]
     plane = ControlPlane(tmp_path_factory.mktemp("fidelity"), release, gates)
-    closing = ExitStack()
-    closing.callback(plane.stop)
-    with closing:
+    with ExitStack() as closing:
+        closing.callback(plane.stop)
         plane.processes["etcd"].start()
         plane.processes[API_SERVER].start()
         plane.ready()
@@ -73,6 +74,32 @@ def api_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             metadata = {"name": node, "labels": {"kubernetes.io/hostname": node}}
             client.create("/api/v1/nodes", {"metadata": metadata, "status": status})
         yield ApiServer(release, name, plane.minor, gates, client)
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """A running control plane with a namespace in which pods can be made."""
+
+    release: str
+    minor: int
+    client: Client
+    namespace: str
+
+
+@pytest.fixture(scope="session", params=build.releases())
+def scheduling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
+    """One whole control plane for each release, with nothing in it but what the tests make and remove again."""
+    gates = {"DRAListTypeAttributes": True}
+    plane = ControlPlane(tmp_path_factory.mktemp("scheduling"), request.param, gates)
+    with ExitStack() as closing:
+        closing.callback(plane.stop)
+        plane.start()
+        client = plane.client("admin", "system:masters")
+        closing.callback(client.close)
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        client.create(path("Namespace"), {"metadata": {"name": "fidelity", "labels": labels}})
+        eventually(lambda: client.find(path("ServiceAccount", "default", "fidelity")))
+        yield Scheduling(request.param, plane.minor, client, "fidelity")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
