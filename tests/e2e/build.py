@@ -108,6 +108,7 @@ def main(asked: list[str]) -> int:
     except NotBuilt as problem:
         _tell(str(problem))
         return 1
+    _tell(f"the control planes of {', '.join(wanted)} are in {cache()}")
     return 0
 
 
