@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,16 @@ import pytest
 
 from tests.cluster import fake_server
 from tests.cluster.fake_server import FakeServer, refusal
+from tests.cluster.viewing import View
 from webhook.cluster import reflector
 from webhook.cluster.access import CannotConnect, NoCluster, connect
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.background import Background
 from webhook.cluster.kinds import KINDS
-from webhook.cluster.live import LiveCluster
 
 PATHS = {kind.name: kind.path for kind in KINDS}
 NODES, SLICES, ROLLOUTS = PATHS["Node"], PATHS["ResourceSlice"], PATHS["DriverRollout"]
 POLICIES = PATHS["AdmissionPolicy"]
-NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
-
 Json = dict[str, Any]
 
 
@@ -37,43 +35,14 @@ def eventually(ask: Callable[[], object], within: float = 20) -> Any:
     return answer
 
 
+def synced(seen: View) -> View:
+    seen.start()
+    eventually(lambda: seen.cluster.synced)
+    return seen
+
+
 def node(name: str, cpu: str = "8") -> Json:
     return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}}
-
-
-class View:
-    """A LiveCluster in a thread of its own, with what it told."""
-
-    def __init__(self, kubeconfig: str, **options: Any) -> None:
-        self.now = NOW
-        self.told: list[Json] = []
-        self.background = Background()
-        self.api = self.background.submit(connect(kubeconfig)).result()
-        self.cluster = LiveCluster(self.api, lambda: self.now, self._tell, **options)
-
-    def _tell(self, level: str, event: str, **fields: object) -> None:
-        self.told.append({"level": level, "event": event, **fields})
-
-    def start(self) -> View:
-        self.background.submit(self.cluster.run())
-        return self
-
-    def synced(self) -> View:
-        self.start()
-        eventually(lambda: self.cluster.synced)
-        return self
-
-    def nodes(self) -> list[str]:
-        return sorted(self.cluster.snapshot.nodes)
-
-    def events(self, event: str) -> list[Json]:
-        return [each for each in self.told if each["event"] == event]
-
-    def check(self, name: str) -> tuple[bool, str]:
-        return next((fine, detail) for check, fine, detail in self.cluster.checks() if check == name)
-
-    def close(self) -> None:
-        self.background.stop(self.api.close())
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +75,7 @@ def view(server: FakeServer, tmp_path: Path) -> Iterator[Callable[..., View]]:
 
 def test_lists_in_pages_and_follows(server: FakeServer, view: Callable[..., View]) -> None:
     server.fill(NODES, (node(f"n{number:03d}") for number in range(600)))
-    seen = view().synced()
+    seen = synced(view())
     assert len(seen.nodes()) == 600
     lists = server.requests(NODES, watches=False)
     assert [each.params["limit"] for each in lists] == ["250"] * 3
@@ -127,7 +96,7 @@ def test_lists_in_pages_and_follows(server: FakeServer, view: Callable[..., View
 
 def test_a_snapshot_in_hand_never_changes(server: FakeServer, view: Callable[..., View]) -> None:
     server.fill(NODES, [node("n1")])
-    seen = view().synced()
+    seen = synced(view())
     before = seen.cluster.snapshot
     server.put(NODES, node("n1", cpu="4"))
     eventually(lambda: seen.cluster.snapshot.nodes["n1"].allocatable["cpu"] == 4)
@@ -139,7 +108,7 @@ def test_a_watch_that_breaks_is_taken_up_where_it_ended(
     server: FakeServer, view: Callable[..., View], cut: str
 ) -> None:
     server.fill(NODES, [node("n1")])
-    seen = view().synced()
+    seen = synced(view())
     server.put(NODES, node("n2"))
     eventually(lambda: seen.nodes() == ["n1", "n2"])
     half = b'{"type":"ADDED","object":{"metadata":{"name":"ghost"'
@@ -169,7 +138,7 @@ def test_a_watch_that_breaks_is_taken_up_where_it_ended(
 
 def test_a_bookmark_moves_the_place_to_resume_at_and_the_age(server: FakeServer, view: Callable[..., View]) -> None:
     server.fill(NODES, [node("n1")])
-    seen = view().synced()
+    seen = synced(view())
     server.fill(NODES, [node("unseen")])
     seen.now += timedelta(seconds=50)
     assert seen.cluster.ages(seen.now)["Node"] == 50
@@ -188,7 +157,7 @@ def test_what_happened_while_the_version_got_too_old_is_listed(
 ) -> None:
     server.fill(NODES, [node("n1"), node("n2")])
     server.gone_in_stream = in_stream
-    seen = view().synced()
+    seen = synced(view())
     server.hold()
     server.forget(NODES, node("n1"))
     server.fill(NODES, [node("n3")])
@@ -203,7 +172,7 @@ def test_a_list_whose_rest_expires_is_begun_again(server: FakeServer, view: Call
     server.fill(NODES, (node(f"n{number:03d}") for number in range(300)))
     expired = refusal(410, "Expired", "the provided continue parameter is too old")
     server.fail(lambda asked: "continue" in asked.params and asked.path == NODES, expired)
-    assert len(view().synced().nodes()) == 300
+    assert len(synced(view()).nodes()) == 300
     assert [bool(each.params.get("continue")) for each in server.requests(NODES, watches=False)] == [0, 1, 0, 1]
 
 
@@ -239,7 +208,7 @@ def test_a_list_that_fails_is_tried_again_and_told_once(
 def test_it_waits_as_long_as_the_server_asks_for(server: FakeServer, view: Callable[..., View]) -> None:
     server.fail(lambda asked: asked.path == NODES, refusal(429, "TooManyRequests", "slow", "Retry-After: 1"))
     begun = time.monotonic()
-    view().synced()
+    synced(view())
     assert time.monotonic() - begun >= 1
 
 
@@ -248,7 +217,7 @@ def test_a_server_that_is_silent_in_a_watch_is_left_at_the_deadline(
 ) -> None:
     monkeypatch.setattr(reflector, "DEADLINE", 0.3)
     server.fill(NODES, [node("n1")])
-    seen = view().synced()
+    seen = synced(view())
     eventually(lambda: len(server.requests(NODES, watches=True)) >= 2)
     server.put(NODES, node("n2"))
     eventually(lambda: seen.nodes() == ["n1", "n2"])
@@ -259,14 +228,14 @@ def test_a_watch_refused_again_and_again_is_begun_from_a_list(server: FakeServer
     server.fill(NODES, [node("n1")])
     refused = refusal(504, "Timeout", "Too large resource version")
     server.fail(lambda asked: asked.path == NODES and asked.watches, refused, times=3)
-    seen = view().synced()
+    seen = synced(view())
     eventually(lambda: len(server.requests(NODES, watches=True)) == 4)
     assert len(server.requests(NODES, watches=False)) == 2
     assert seen.nodes() == ["n1"]
 
 
 def test_events_told_twice_change_nothing(server: FakeServer, view: Callable[..., View]) -> None:
-    seen = view().synced()
+    seen = synced(view())
     server.put(NODES, node("n1"))
     line = server.kept[NODES].events[-1][1]
     server.say(NODES, line + line)
@@ -280,7 +249,7 @@ def test_a_server_that_goes_away_leaves_the_snapshot_and_is_told_once(
     server: FakeServer, view: Callable[..., View]
 ) -> None:
     server.fill(NODES, [node("n1")])
-    seen = view().synced()
+    seen = synced(view())
     server.hold()
     eventually(lambda: "does not answer" in seen.check("view of Node")[1])
     seen.now += timedelta(seconds=40)
@@ -296,7 +265,7 @@ def test_a_server_that_goes_away_leaves_the_snapshot_and_is_told_once(
 
 
 def test_a_watch_taken_up_again_makes_a_quiet_kind_current(server: FakeServer, view: Callable[..., View]) -> None:
-    seen = view().synced()
+    seen = synced(view())
     server.hold()
     seen.now += timedelta(seconds=300)
     server.resume()
@@ -310,7 +279,7 @@ def test_nothing_is_synced_before_everything_was_seen(server: FakeServer, view: 
     given: list[Any] = []
     seen.cluster.on_policies = lambda objs: given.append((seen.cluster.synced, dict(objs)))
     server.fill(POLICIES, [{"metadata": {"name": "p1"}, "spec": {"a": 1}}])
-    seen.synced()
+    synced(seen)
     assert [(synced, list(objs)) for synced, objs in given] == [(False, ["p1"])]
     server.put(POLICIES, {"metadata": {"name": "p2"}, "spec": {}})
     eventually(lambda: len(given) == 2)
@@ -327,7 +296,7 @@ def test_policies_that_cannot_be_taken_in_stop_nothing(server: FakeServer, view:
         raise RuntimeError("no")
 
     seen.cluster.on_policies = broken
-    seen.synced()
+    synced(seen)
     assert seen.events("policies not taken in")
 
 
@@ -335,7 +304,7 @@ def test_optional_kinds_may_be_missing_and_are_found_once_they_are_there(tmp_pat
     server = FakeServer(path for name, path in PATHS.items() if path not in (ROLLOUTS, POLICIES))
     seen = View(server.kubeconfig(tmp_path / "kubeconfig"))
     try:
-        seen.synced()
+        synced(seen)
         assert seen.check("view of DriverRollout") == (True, "ok, but the API server has no group allocguard.dev")
         eventually(lambda: len(server.requests(ROLLOUTS)) > 3)
         assert len([each for each in seen.events("kind not served") if each["kind"] == "DriverRollout"]) == 1
@@ -378,7 +347,7 @@ def test_a_group_in_older_versions_is_told(tmp_path: Path, group: str, older: st
 @pytest.mark.parametrize(("version", "minor"), [("v1.36.3", 36), ("v1.37.0-rc.1", 37), ("v1.38+", 37), ("v1.34.0", 36)])
 def test_the_release_is_the_servers(server: FakeServer, view: Callable[..., View], version: str, minor: int) -> None:
     server.versions = version
-    seen = view().synced()
+    seen = synced(view())
     assert seen.cluster.snapshot.release.minor == minor
     assert seen.check("release")[0]
 
@@ -392,7 +361,7 @@ def test_both_releases_fields_are_kept(server: FakeServer, view: Callable[..., V
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "d.example", "nodeName": "n1", "pool": pool, "devices": devices}
     server.fill(SLICES, [{"metadata": {"name": "s"}, "spec": spec}])
-    found = view().synced().cluster.snapshot.slices["s"].devices
+    found = synced(view()).cluster.snapshot.slices["s"].devices
     assert [(device.shape, device.costs[0].multiplier) for device in found] == [("1.36", 2), ("1.37", 3)]
 
 
@@ -402,7 +371,7 @@ def test_a_token_that_expires_is_read_again(server: FakeServer, tmp_path: Path) 
     server.token = "first"
     seen = View(server.kubeconfig(tmp_path / "kubeconfig", tokenFile=str(token)))
     try:
-        seen.synced()
+        synced(seen)
         token.write_text("second")
         server.token = "second"
         server.hold()
@@ -428,7 +397,7 @@ def test_a_plugin_gives_a_new_token_when_the_old_one_is_refused(server: FakeServ
     run = {"apiVersion": version, "command": sys.executable, "args": [str(plugin)], "interactiveMode": "Never"}
     seen = View(server.kubeconfig(tmp_path / "kubeconfig", exec=run))
     try:
-        seen.synced()
+        synced(seen)
         token.write_text("second")
         server.token = "second"
         server.hold()

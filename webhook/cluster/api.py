@@ -112,6 +112,9 @@ class Api:
                         yield line
                     begun, size = [rest[-1]], len(rest[-1])
         finally:
+            if response.connection is not None and response.connection.transport is not None:
+                # No farewell, for which TLS would wait: what is left here nobody reads to its end.
+                response.connection.transport.abort()
             response.close()
 
     async def version(self) -> int:

@@ -1,0 +1,168 @@
+"""The live view of a real API server: what it sees, and that it sees it like files of the same objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cluster.viewing import View
+from tests.e2e.client import Json
+from tests.e2e.cluster import Cluster
+from tests.e2e.driver import each, per
+from tests.e2e.guarding import definitions
+from tests.e2e.waiting import eventually
+from webhook.cli.program import program
+from webhook.cluster.files import Cluster as Files
+from webhook.cluster.kinds import KINDS
+from webhook.facts.pools import pool_state
+from webhook.kube.resource import Slice
+from webhook.kube.rollout import GROUP
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.ledger.views import show
+
+
+@pytest.fixture
+def view(cluster: Cluster) -> Iterator[View]:
+    definitions(cluster)
+    made = View(str(cluster.plane.kubeconfig("admin", "system:masters")))
+    made.now = datetime.now(UTC)
+    made.start()
+    eventually(lambda: made.cluster.synced)
+    yield made
+    made.close()
+
+
+def a_fleet(cluster: Cluster) -> str:
+    """A node with a driver that maps one of two devices, a claim that is bound and one that waits; the driver."""
+    node = cluster.node("n1")
+    driver = cluster.driver("cpu.example.org", node)
+    mapped = driver.device("numa0", {"cpus": "8"}, {"cpu": per("cpus"), "memory": each("1Gi")}, zone=0)
+    driver.publish([mapped, driver.device("plain")])
+    cluster.device_class("cpus", cel=f"device.driver == '{driver.name}' && device.allowMultipleAllocations")
+    cluster.claim("c1", "cpus", capacity={driver.key("cpus"): "3"})
+    cluster.pod("p1", claims=["c1"])
+    cluster.claim("c2", "cpus", capacity={driver.key("cpus"): "64"})
+    cluster.pod("p2", claims=["c2"])
+    cluster.scheduled("p1")
+    return driver.name
+
+
+def rollout(driver: str, stage: str) -> Json:
+    metadata = {"name": driver}
+    return {"apiVersion": f"{GROUP}/v1alpha1", "kind": "DriverRollout", "metadata": metadata, "spec": {"stage": stage}}
+
+
+def listed(cluster: Cluster) -> list[Json]:
+    """All objects of the watched kinds, as ``kubectl get -o json`` has them."""
+    found = []
+    for kind in KINDS:
+        if kind.name == "NodeResourceTopology":
+            continue
+        query = {"fieldSelector": kind.fields} if kind.fields else {}
+        given = cluster.as_admin.items(kind.path, **query)
+        found += [{"apiVersion": kind.api_version, "kind": kind.name, **obj} for obj in given]
+    return found
+
+
+def unshaped(index: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The index without the shapes of slices, which tell equal ones only among those that were read alike."""
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(bare, value))
+        return replace(value, shape=b"") if isinstance(value, Slice) else value
+
+    return {key: bare(value) for key, value in index.items()}
+
+
+def test_the_snapshot_is_that_of_files_of_the_same_objects(cluster: Cluster, view: View, tmp_path: Path) -> None:
+    """Whatever is followed event by event is at last what one would read at once, with the fields of either release."""
+    driver = a_fleet(cluster)
+    cluster.create("DriverRollout", rollout(driver, "General"))
+    file = tmp_path / "objects.json"
+
+    def same() -> bool:
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": listed(cluster)}))
+        written = Files([str(file)], cluster.minor).snapshot
+        seen = view.cluster.snapshot
+        for name in Snapshot.__struct_fields__:
+            if name not in ("seen", "release", "node_shapes"):
+                assert unshaped(getattr(seen, name)) == unshaped(getattr(written, name)), name
+        assert show(Book(), seen, view.now, None) == show(Book(), written, view.now, None)
+        return True
+
+    assert eventually(same)
+    assert view.cluster.snapshot.release.minor == cluster.minor
+    [item] = view.cluster.snapshot.node_slices[cluster.name("n1")]
+    assert [(device.name, device.shape) for device in item.devices] == [("numa0", cluster.release), ("plain", "")]
+    [pod] = [pod for pod in view.cluster.snapshot.node_pods[cluster.name("n1")] if pod.namespace == cluster.ns]
+    assert pod.entries[0].total() == {"cpu": 3, "memory": 1 << 30}
+
+
+def test_more_objects_than_a_page_holds(cluster: Cluster) -> None:
+    """Lists come in pages, and nothing is lost between them."""
+    names = {f"{cluster.ns}-{number:03d}" for number in range(260)}
+    for name in names:
+        spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]}}
+        cluster.create("ResourceClaim", {"metadata": {"name": name}, "spec": spec})
+    seen = View(str(cluster.plane.kubeconfig("admin", "system:masters")))
+    try:
+        seen.background.submit(seen.cluster.read()).result()
+        assert {name for space, name in seen.cluster.snapshot.claims if space == cluster.ns} == names
+    finally:
+        seen.close()
+
+
+def test_a_pod_that_ends_is_seen_no_more(cluster: Cluster, view: View) -> None:
+    cluster.pod("p1")
+    key = (cluster.ns, "p1")
+    eventually(lambda: key in view.cluster.snapshot.pods)
+    cluster.as_admin.patch(cluster.path("Pod", "p1", "status"), {"status": {"phase": "Succeeded"}})
+    eventually(lambda: key not in view.cluster.snapshot.pods)
+
+
+@pytest.mark.parametrize("hours", [-6, 6])
+def test_a_clock_that_is_wrong_makes_no_view_stale(cluster: Cluster, hours: int) -> None:
+    """How old a view is, our own clock tells alone: an API server hours behind or ahead of it does not matter."""
+    node = cluster.node("n1")
+    driver = cluster.driver("cpu.example.org", node)
+    driver.publish([driver.device("d0", {"cpus": "8"}, {"cpu": per("cpus")})])
+    seen = View(str(cluster.plane.kubeconfig("admin", "system:masters")))
+    try:
+        seen.now = datetime.now(UTC) + timedelta(hours=hours)
+        seen.start()
+        eventually(lambda: seen.cluster.synced)
+        state = pool_state(seen.cluster.snapshot, driver.name, node, node, seen.now + timedelta(seconds=60))
+        assert (state.phase, state.reasons) == ("Fresh", ())
+        late = pool_state(seen.cluster.snapshot, driver.name, node, node, seen.now + timedelta(seconds=120))
+        assert [reason.rule for reason in late.reasons] == ["view-stale"]
+    finally:
+        seen.close()
+
+
+def test_commands_read_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """``ledger show`` and ``check`` against the live cluster, which also tells the gates of its API server."""
+    a_fleet(cluster)
+    kubeconfig = str(cluster.plane.kubeconfig("admin", "system:masters"))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner(catch_exceptions=False).invoke(program, [*arguments, f"--kubeconfig={kubeconfig}"])
+        return result.exit_code, result.stdout
+
+    code, out = run("ledger", "show", "--node", cluster.name("n1"), "-o", "json")
+    [node] = json.loads(out)["nodes"]
+    assert (code, node["resources"]["cpu"]["claims"]) == (0, "3")
+    slice_file = tmp_path / "slice.json"
+    slices = [obj for obj in listed(cluster) if obj["kind"] == "ResourceSlice"]
+    [item] = [obj for obj in slices if cluster.tag in obj["metadata"]["name"]]
+    slice_file.write_text(json.dumps(item))
+    code, out = run("check", str(slice_file), "-o", "json")
+    assert (code, json.loads(out)["summary"]["errors"]) == (0, 0)
