@@ -45,7 +45,8 @@ class ControlPlane:
         self.url = f"https://127.0.0.1:{free_port()}"
         self._binaries = build.kubernetes(release)
         self.processes: dict[str, Process] = {}
-        for process in (self._etcd(), self._api_server(), self._scheduler_process(), self._controllers()):
+        for make in (self._etcd, self._api_server, self._scheduler_process, self._controllers):
+            process = make()
             self.processes[process.name] = process
 
     def start(self) -> None:
@@ -176,7 +177,8 @@ class ControlPlane:
         flags = list(self._flags.get(name, ()))
         if name != "etcd":
             flags.append(self._gate_flag(name))
-        return Process(name, [*command, *flags], self.folder / f"{name}.log")
+        server = self.processes.get(API_SERVER)
+        return Process(name, [*command, *flags], self.folder / f"{name}.log", depends=server)
 
     def _gate_flag(self, name: str) -> str:
         gates = {**self._gates, **self._component_gates.get(name, {})}

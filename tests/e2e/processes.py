@@ -52,13 +52,22 @@ def free_port() -> int:
 
 
 class Process:
-    """One process: ``name`` for messages, its command line, and the file that takes what it writes."""
+    """One process: ``name`` for messages, its command line, and the file that takes what it writes.
+
+    When it ends by itself because ``depends`` was stopped under it, it is started again, as a kubelet would.
+    """
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        depends: Process | None = None,
     ) -> None:
         self.name, self.command, self.log = name, [str(part) for part in command], log
-        self.environment = environment
+        self.environment, self._depends = environment, depends
+        self._starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.log.touch()
 
@@ -84,6 +93,7 @@ class Process:
                 env=self.environment,
                 preexec_fn=_die_with_parent,
             )
+        self._starts += 1
         _running.append(self)
 
     def stop(self, within: float = 15) -> int:
@@ -110,6 +120,11 @@ class Process:
         """Raise Died when it has ended by itself."""
         if self in _running and not self.running:
             assert self._process is not None
+            if self._depends is not None and (self._depends._starts > 1 or not self._depends.running):
+                if self._depends.running:
+                    self._forget()
+                    self.start()
+                return
             self._forget()
             raise Died(f"{self.name} ended with code {self._process.returncode}:\n{self.tail(40)}")
 
