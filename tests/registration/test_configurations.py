@@ -137,6 +137,24 @@ def test_versions_of_other_peoples_groups_are_theirs(compiled, policy, rule):
     ]
 
 
+def test_of_built_in_groups_v1_is_always_registered(compiled, policy, rule):
+    rules = [
+        rule("resource.k8s.io", "deviceclasses", "CREATE", version="v1beta1"),
+        rule("apps", "deployments", "CREATE", version="*"),
+    ]
+    found = entries(compiled(policy("p", rules)))
+    assert found["deviceclasses.resource.k8s.io"]["rules"][0]["apiVersions"] == ["v1", "v1beta1"]
+    assert found["deployments.apps"]["rules"][0]["apiVersions"] == ["v1"]
+
+
+def test_a_status_is_only_updated(compiled, policy, rule):
+    both = rule("", "pods/status", "CREATE", "UPDATE", "DELETE")
+    assert set(entries(compiled(policy("p", [{**both, "resources": ["pods/status", "services/status"]}])))) == {
+        "pod-claim-status",
+        "services-status",
+    }
+
+
 def test_names_stay_names(compiled, policy, rule):
     found = entries(compiled(policy("p", [rule(f"{'x' * 60}.example", "things/status", "UPDATE")], endpoint="mutate")))
     [entry] = found.values()

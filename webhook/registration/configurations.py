@@ -167,12 +167,20 @@ def _generic(revision: Revision) -> Iterable[tuple[Row, list[_Rules], list[Compi
 def _named(rules: Sequence[Rule]) -> Iterable[tuple[str, str, str, list[str]]]:
     for rule in rules:
         for group in sorted(rule.groups - {"*", *_NEVER}):
-            # The API server converts: of the built-in groups, one version stands for all.
-            built_in = "." not in group or group.endswith(".k8s.io")
-            versions = ["v1"] if built_in and rule.versions & {"v1", "*"} else sorted(rule.versions)
             for resource in sorted(each for each in rule.resources if not _wild(each)):
                 for operation in ("CREATE", "UPDATE", "DELETE") if "*" in rule.operations else sorted(rule.operations):
-                    yield group, resource, operation, versions
+                    # A status is only ever updated, whatever else a rule has beside it.
+                    if operation == "UPDATE" or not resource.endswith("/status"):
+                        yield group, resource, operation, _versions(group, rule.versions)
+
+
+def _versions(group: str, versions: frozenset[str]) -> list[str]:
+    """What to register: of built-in groups one version stands for all, which the API server converts to, and a list of
+    older ones would match nothing once they are served no more.
+    """
+    if "." in group and not group.endswith(".k8s.io"):
+        return sorted(versions)
+    return ["v1"] if versions & {"v1", "*"} else sorted({"v1", *versions})
 
 
 def _wild(resource: str) -> bool:
