@@ -22,6 +22,7 @@ from certs.inspect import problems
 from certs.renewal import announce, phase
 from certs.secret import material, parts
 from tests.controllers.memory import Memory
+from webhook.cluster.api import ApiError
 from webhook.controllers import certificates as module
 from webhook.controllers.certificates import Certificates
 from webhook.controllers.injection import PLURALS
@@ -296,7 +297,7 @@ def test_the_folder_is_kept_where_there_is_no_secret(tmp_path: Path) -> None:
         api = Memory()
         replica = Replica(api, tmp_path, shared=False)
         async with running(replica):
-            assert replica.serial != old.serving.certificate.serial_number
+            await until(lambda: replica.serial != old.serving.certificate.serial_number)
             assert problems(read(tmp_path), NOW) == []
             assert replica.kept.ca_bundle() == to_pem(old.authorities)
             write(tmp_path, announce(read(tmp_path), NOW))
@@ -318,5 +319,39 @@ def test_certificates_are_made_by_the_clock_of_the_api_server(tmp_path: Path) ->
                 assert "s from the API server's" in replica.detail
                 assert abs(replica.kept.now() - datetime.now(UTC)) < timedelta(seconds=5)
             assert "clock compared" in replica.events()
+
+    asyncio.run(main())
+
+
+def test_what_is_there_serves_although_what_is_due_cannot_be_done(tmp_path: Path) -> None:
+    """Rights to read the Secret and none to write it; and the same with a folder."""
+
+    async def main() -> None:
+        old = made(NOW - 61 * DAY)
+
+        class Guarded(Memory):
+            async def update(self, path: str, obj: dict[str, object], **params: object) -> dict[str, object]:
+                raise ApiError(403, "Forbidden", "may not update")
+
+        api = Guarded()
+        api.put(SECRET, {"data": sealed(old)})
+        replica = Replica(api, tmp_path / "one")
+        async with running(replica):
+            assert replica.serial == old.serving.certificate.serial_number
+            await until(lambda: "may not update" in replica.detail)
+            assert replica.kept.ca_bundle() == to_pem(old.authorities)
+
+        folder = tmp_path / "two"
+        replica = Replica(Memory(), folder, shared=False)
+        write(folder, old)
+        (folder / "..data").rename(folder / "kept")
+        (folder / "..data").mkdir()
+        for path in folder.iterdir():
+            if path.is_symlink() and not path.name.startswith("..") and path.name != "kept":
+                path.unlink()
+                path.symlink_to(f"kept/{path.name}")
+        async with running(replica):
+            assert replica.serial == old.serving.certificate.serial_number
+            await until(lambda: "cannot be written" in replica.detail)
 
     asyncio.run(main())

@@ -20,7 +20,7 @@ from cryptography.x509 import Certificate
 
 from certs.bundle import Material, to_pem
 from certs.error import CertificateError
-from certs.files import changed, ensure, keep, signature, write
+from certs.files import changed, ensure, keep, read, signature, write
 from certs.inspect import problems
 from certs.renewal import due, phase, trusts
 from webhook.cluster.api import Api, ApiError, Unreachable
@@ -130,22 +130,32 @@ class Certificates:
                 self._report("made", first)
             return 0
         self._held = held
-        step = None if stored.foreign else due(held, self.now(), self._hosts, await self._injected(held))
-        if step is not None:
-            if await self._secret.write(step, stored):
-                self._report("renewed", step)
-            return 0
-        return await self._show(held)
+        trouble: Exception | None = None
+        try:
+            step = None if stored.foreign else due(held, self.now(), self._hosts, await self._injected(held))
+            if step is not None:
+                if await self._secret.write(step, stored):
+                    self._report("renewed", step)
+                return 0
+        except (ApiError, Unreachable, ValueError) as error:
+            # What is there serves, although what is due cannot be done.
+            trouble = error
+        wait = await self._show(held)
+        if trouble:
+            raise trouble
+        return wait
 
     async def _look_at_folder(self) -> float:
         self._looked = signature(self._folder)
+        before = self._held
+        self._held = self._shown = await asyncio.to_thread(read, self._folder)
+        await self._served()
         held = await asyncio.to_thread(keep, self._folder, self._hosts, self.now())
         if injected := await self._injected(held):
             held = await asyncio.to_thread(keep, self._folder, self._hosts, self.now(), injected)
-        if self._held and self._held.serving.certificate != held.serving.certificate:
+        if before and before.serving.certificate != held.serving.certificate:
             self._report("renewed", held)
         self._held = self._shown = held
-        await self._served()
         return SOON if held.upcoming else EVERY
 
     async def _folder_changed(self, seconds: float) -> None:
