@@ -144,7 +144,10 @@ class FakeServer:
         self._tokens.clear()
 
     def say(self, path: str, raw: bytes, cut: bool = False) -> None:
-        """Send ``raw`` as one chunk to whoever watches ``path``, and cut the connection after it where asked to."""
+        """Send ``raw`` as one chunk to whoever watches ``path``, once somebody does, and cut the connection after it
+        where asked to.
+        """
+        self._do(self._watched(path))
         self._do(self._say(path, raw, cut))
 
     def bookmark(self, path: str) -> None:
@@ -193,6 +196,10 @@ class FakeServer:
         line = b'{"type":"%s","object":%s}\n' % (event.encode(), data)
         kept.events.append((self.version, line))
         await self._say(path, line, False)
+
+    async def _watched(self, path: str) -> None:
+        while not self.kept[path].watchers:
+            await asyncio.sleep(0.01)
 
     async def _say(self, path: str, raw: bytes, cut: bool) -> None:
         for writer in list(self.kept[path].watchers):
