@@ -53,7 +53,7 @@ SETTLE, DRAIN, FLUSH = 1.0, 10.0, 0.5
 # the rest is visited rarely: reviews leave no cycles behind.
 _COLLECT_AFTER = (200_000, 50, 1000)
 # How long background work may keep the interpreter from the event loop, seconds.
-_SWITCH_AFTER = 0.0005
+SWITCH_AFTER = 0.0005
 
 
 class CannotListenError(Exception):
@@ -180,7 +180,7 @@ def run(
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
-    sys.setswitchinterval(_SWITCH_AFTER)
+    sys.setswitchinterval(SWITCH_AFTER)
     # What a Secret holds is renewed there.
     uvloop.run(_run(service, context, main, beside, now, tuple if settings.secret else renew))
 
