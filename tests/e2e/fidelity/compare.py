@@ -53,19 +53,21 @@ class Comparison:
             answer = ask(self._client, obj, path_of(obj), strict=False)
         if answer.outcome != "undecodable" and not found:
             found = _judging(answer, opinion)
-        return self._unlisted(obj, found)
+        return self._unlisted(obj, found, answer)
 
     def update(self, obj: Object, old: Object) -> frozenset[Difference]:
         """The unlisted differences about a change of a stored object."""
         opinion = self._ours.update(obj, old)
         answer = ask(self._client, obj, path_of(old, name=True), strict=False, update=True)
         self.outcomes[answer.outcome] += 1
-        return frozenset() if answer.outcome == "undecodable" else self._unlisted(obj, _judging(answer, opinion))
+        return (
+            frozenset() if answer.outcome == "undecodable" else self._unlisted(obj, _judging(answer, opinion), answer)
+        )
 
-    def _unlisted(self, obj: Object, found: frozenset[Difference]) -> frozenset[Difference]:
+    def _unlisted(self, obj: Object, found: frozenset[Difference], answer: Answer) -> frozenset[Difference]:
         left = set()
         for difference in found:
-            number = listed(difference, obj["kind"], self._minor)
+            number = listed(difference, obj["kind"], self._minor, answer.text)
             if number is None:
                 left.add(difference)
             else:
@@ -73,8 +75,11 @@ class Comparison:
         return frozenset(left)
 
 
-def listed(difference: Difference, kind: str, minor: int) -> int | None:
-    """The number of the entry of differences.yaml that has ``difference``, None when there is none."""
+def listed(difference: Difference, kind: str, minor: int, text: str) -> int | None:
+    """The number of the entry of differences.yaml that has ``difference``, None when there is none.
+
+    ``text`` is what the server said.
+    """
     for number, entry in enumerate(LISTED):
         if (
             difference.side == entry["side"]
@@ -82,6 +87,7 @@ def listed(difference: Difference, kind: str, minor: int) -> int | None:
             and minor in entry.get("releases", [36, 37])
             and kind in entry.get("kinds", [kind])
             and re.fullmatch(entry["path"], difference.path)
+            and re.search(entry.get("says", ""), text)
         ):
             return number
     return None

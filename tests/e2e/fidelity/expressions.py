@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,15 @@ _MADE = {
     "$cidr": "cidr",
     "$url": "url",
     "$format": "format",
+}
+# Types whose names expressions cannot say.
+_TYPES = {
+    "kubernetes.NamedFormat": "type(format.dns1123Label())",
+    "kubernetes.Quantity": "type(quantity('1'))",
+    "kubernetes.Semver": "type(semver('1.0.0'))",
+    "kubernetes.URL": "type(url('http://a'))",
+    "net.IP": "type(ip('::1'))",
+    "net.CIDR": "type(cidr('::/0'))",
 }
 
 
@@ -156,9 +166,12 @@ def _marked(value: str, kind: str, wanted: Any) -> str:
         case "$double":
             return f"type({value}) == double && {value} == double('{wanted}')"
         case "$bytes":
-            return f"type({value}) == bytes && base64.encode({value}) == '{wanted}'"
+            escaped = "".join(f"\\x{byte:02x}" for byte in b64decode(wanted))
+            return f"type({value}) == bytes && {value} == b'{escaped}'"
         case "$map":
-            entries = [equals(f"dyn({value}[{literal(key)}])", each) for key, each in wanted]
+            # A list as a key can be made, and the server gives up when one is looked up.
+            named = [(key, each) for key, each in wanted if not isinstance(key, list)]
+            entries = [equals(f"dyn({value}[{literal(key)}])", each) for key, each in named]
             return " && ".join([f"type({value}) == map", f"{value}.size() == {len(wanted)}", *entries])
         case "$optional" if wanted == "none":
             return f"!{value}.hasValue()"
@@ -169,18 +182,16 @@ def _marked(value: str, kind: str, wanted: Any) -> str:
         case "$quantity":
             return f"{value}.compareTo(quantity('{decimal(wanted)}')) == 0"
         case "$type":
-            return f"{value} == {wanted}"
+            return f"{value} == {_TYPES.get(wanted, wanted)}"
     return f"{value} == {_MADE[kind]}({quoted(wanted)})"
 
 
 def literal(key: Any) -> str:
     """The expression of a key of a map."""
-    if isinstance(key, list):
-        return f"[{', '.join(map(literal, key))}]"
     if isinstance(key, dict):
         ((kind, text),) = key.items()
         return f"{kind[1:]}('{text}')"
-    return quoted(key) if isinstance(key, str) else str(key).lower()
+    return quoted(key) if isinstance(key, str) else json.dumps(key)
 
 
 def quoted(text: str) -> str:

@@ -22,6 +22,7 @@ from webhook.facts.fit import node_rows
 from webhook.facts.footprint import footprint
 from webhook.facts.pods import pod_claims
 from webhook.facts.podstatus import status_problems
+from webhook.kube.claims import read_claim
 from webhook.kube.quantity import Number, canonical
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot
@@ -216,3 +217,52 @@ def test_status_and_ledger_are_those_of_the_scheduler(
     record_property("fidelity", json.dumps({"text": text}))
     assert not problems, "\n".join([size.repeat("footprints"), *problems])
     assert entries > bound // 2
+
+
+def test_a_product_finer_than_a_billionth_loses_its_unit(scheduling: Scheduling) -> None:
+    """500m of a capacity times 1n is written as 500 by both releases: an allocation that we refuse."""
+    client, space = scheduling.client, scheduling.namespace
+    workload = Workload(size.source("fine"), scheduling.minor, "fine", space)
+    node = workload.node(0)
+    name = node["metadata"]["name"]
+    published = workload.slice(name)
+    (kept, *_) = [each for each in published["spec"]["devices"] if each["name"].startswith("shared")]
+    for field in ("nodeAllocatableResourceMappings", "nodeAllocatableResources"):
+        kept.pop(field, None)
+    cost: Object = {"capacityKey": "cores", "allocationMultiplier": "1n"}
+    kept["capacity"] = {"cores": {"value": "8"}}
+    if scheduling.minor < 37:
+        kept["nodeAllocatableResourceMappings"] = {"cpu": cost}
+    else:
+        cost = {"capacityKey": "cores", "capacityMultiplier": "1n"}
+        kept["nodeAllocatableResources"] = {"cpu": {"mapping": cost}}
+    published["spec"]["devices"] = [kept]
+    client.create(path("Node"), node)
+    client.patch(path("Node", name), {"spec": {"taints": None}})
+    client.create(path("ResourceSlice"), published)
+    for each in workload.classes():
+        client.create(path("DeviceClass"), each)
+    exactly = {"deviceClassName": "fine-shared", "capacity": {"requests": {"cores": "500m"}}}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    client.create(path("ResourceClaim", namespace=space), {"metadata": {"name": "fine"}, "spec": spec})
+    pod = workload.filler("fine", name, {"cpu": "1m"})
+    pod["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "fine"}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+    client.create(path("Pod", namespace=space), pod)
+    placed = eventually(lambda: bound(client.get(path("Pod", "fine", space))))
+    (entry,) = placed["status"]["nodeAllocatableResourceClaimStatuses"]
+    written = entry["resources"]["cpu"] if scheduling.minor < 37 else entry["mapping"][0]["quantity"]
+    claim = client.get(path("ResourceClaim", "fine", space))
+    snapshot = Snapshot(release=Release(scheduling.minor))
+    for item, kind in ((node, "Node"), (client.get(path("ResourceSlice", f"{name}-devices")), "ResourceSlice")):
+        snapshot = snapshot.put({**item, "kind": kind, "apiVersion": item.get("apiVersion", "v1")})
+    cost_of = footprint(read_claim({**claim, "kind": "ResourceClaim"}), snapshot)
+    for at in (path("Pod", namespace=space), path("ResourceClaim", namespace=space)):
+        client.delete(at, gracePeriodSeconds="0")
+    for kind in ("ResourceSlice", "Node", "DeviceClass"):
+        client.delete(path(kind))
+    assert (written, [problem.rule for problem in cost_of.problems]) == ("500", ["product-too-fine"])
+
+
+def bound(pod: Object) -> Object | None:
+    return pod if pod["spec"].get("nodeName") else None
