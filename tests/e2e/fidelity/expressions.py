@@ -169,8 +169,8 @@ def _marked(value: str, kind: str, wanted: Any) -> str:
             escaped = "".join(f"\\x{byte:02x}" for byte in b64decode(wanted))
             return f"type({value}) == bytes && {value} == b'{escaped}'"
         case "$map":
-            # A list as a key can be made, and the server gives up when one is looked up.
-            named = [(key, each) for key, each in wanted if not isinstance(key, list)]
+            # Lists and null as keys can be made, and the server gives up when one is looked up.
+            named = [(key, each) for key, each in wanted if not (key is None or isinstance(key, list))]
             entries = [equals(f"dyn({value}[{literal(key)}])", each) for key, each in named]
             return " && ".join([f"type({value}) == map", f"{value}.size() == {len(wanted)}", *entries])
         case "$optional" if wanted == "none":
@@ -191,7 +191,7 @@ def literal(key: Any) -> str:
     if isinstance(key, dict):
         ((kind, text),) = key.items()
         return f"{kind[1:]}('{text}')"
-    return quoted(key) if isinstance(key, str) else json.dumps(key)
+    return quoted(key) if isinstance(key, str) else str(key).lower()
 
 
 def quoted(text: str) -> str:
