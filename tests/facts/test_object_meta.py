@@ -30,7 +30,7 @@ def paths(metadata: Any, newer: bool = False, namespaced: bool = False) -> list[
         ({"generateName": "AB-"}, ["generateName", "name"]),
         ({"name": "a", "generateName": "é-"}, ["generateName"]),
         ({"name": "a", "generateName": "a.-"}, []),
-        ({"name": "a", "generateName": "5%-"}, ["generateName"]),
+        ({"name": "a", "generateName": "5%-"}, []),
         ({"name": "a", "namespace": "B_"}, []),
         ({"name": "a", "labels": {"a b": "x"}}, ["labels"]),
         ({"name": "a", "labels": {"a": "x y"}}, ["labels"]),
@@ -55,6 +55,10 @@ def test_1_37_says_which_owner_is_not_complete() -> None:
     metadata = {"name": "a", "ownerReferences": [OWNER, {**OWNER, "uid": "", "apiVersion": "apps/"}]}
     assert paths(metadata) == ["ownerReferences.uid", "ownerReferences.apiVersion"]
     assert paths(metadata, newer=True) == ["ownerReferences[1].uid", "ownerReferences[1].apiVersion"]
+
+
+def test_1_37_looks_at_a_prefix_as_a_part_of_a_url() -> None:
+    assert paths({"name": "a", "generateName": "5%-"}, newer=True) == ["generateName"]
 
 
 def test_a_namespace_where_it_belongs() -> None:

@@ -79,3 +79,9 @@ def test_the_function_for_lists_comes_with_the_gate() -> None:
     assert compile_problems(expression, "p", Release(36, {"DRAListTypeAttributes": True})) == []
     (finding,) = compile_problems(expression, "p", Release(36))
     assert finding.error_type == "FieldValueInvalid"
+
+
+def test_whether_a_device_is_shared_comes_with_the_gate() -> None:
+    assert compile_problems("device.allowMultipleAllocations", "p", Release(37)) == []
+    (finding,) = compile_problems("device.allowMultipleAllocations", "p", Release(37, {"DRAConsumableCapacity": False}))
+    assert finding.error_type == "FieldValueInvalid"

@@ -18,7 +18,7 @@ def class_problems(obj: object, release: Release) -> list[Finding]:
     fields = mapping(obj)
     spec = mapping(fields.get("spec"))
     found = metadata_problems(mapping(fields.get("metadata")), False, release.minor >= 37)
-    if not bad_in_path(text(mapping(fields.get("metadata")).get("generateName"))):
+    if release.minor < 37 or not bad_in_path(text(mapping(fields.get("metadata")).get("generateName"))):
         found = [finding for finding in found if not finding.path.endswith(".generateName")]
     found += selectors_problems(sequence(spec.get("selectors")), "spec.selectors", release)
     config = sequence(spec.get("config"))

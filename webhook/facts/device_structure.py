@@ -119,6 +119,9 @@ def _attribute(value: Json, path: str, whole: str, lists: bool, newer: bool) -> 
             else "attribute-value"
         )
         yield cause(rule, whole if newer else path, INVALID, has, "exactly one value", fix)
+        if newer and whole != path:
+            # It says so twice, once with the key whole and once shortened.
+            yield cause("attribute-name-invalid", path, INVALID, has, "exactly one value", fix)
 
 
 def _string(value: str, path: str) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ def metadata_problems(metadata: Json, namespaced: bool, newer: bool, path: str =
     ``newer``: by 1.37, which says more exactly what is wrong with an owner. A namespace of what has none
     (``namespaced`` false) is dropped by the server before it looks.
     """
-    found = [*_names(metadata, path)]
+    found = [*_names(metadata, path, newer)]
     namespace = text(metadata.get("namespace"))
     if namespaced and namespace and dns_label(namespace):
         has = f"{namespace!r}, which {dns_label(namespace)}"
@@ -109,10 +109,10 @@ def _invalid(path: str, has: str, needs: str, rule: str = "metadata-invalid", fi
     return cause(rule, path, "FieldValueInvalid", has, needs, fix)
 
 
-def _names(metadata: Json, path: str) -> Iterator[Finding]:
+def _names(metadata: Json, path: str, newer: bool) -> Iterator[Finding]:
     name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
     if prefix:
-        reason = dns_subdomain(_masked(prefix)) or ("cannot stand in a URL" if bad_in_path(prefix) else None)
+        reason = dns_subdomain(_masked(prefix)) or ("cannot stand in a URL" if newer and bad_in_path(prefix) else None)
         if reason:
             has = f"{prefix!r}, which {reason}"
             yield _invalid(f"{path}.generateName", has, NEEDS_SUBDOMAIN, "name-invalid")

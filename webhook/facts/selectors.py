@@ -47,15 +47,23 @@ _DEVICE = StructType(
         "allowMultipleAllocations": Field(BOOL, "allowMultipleAllocations", "whether claims may share the device"),
     },
 )
-ENVIRONMENT = Environment({"device": _DEVICE})
-# The function for attributes that are lists comes with them.
-_SCALARS = Environment({"device": _DEVICE}, frozenset({"includes"}))
+
+
+@lru_cache(maxsize=1 << 2)
+def _environment(lists: bool, shared: bool) -> Environment:
+    """What selectors may use: the function for attributes that are lists comes with them, and whether a device is
+    shared with the gate for that.
+    """
+    fields = {name: field for name, field in _DEVICE.fields.items() if shared or name != "allowMultipleAllocations"}
+    return Environment(
+        {"device": StructType("Device", fields=fields)}, frozenset() if lists else frozenset({"includes"})
+    )
 
 
 @lru_cache(maxsize=1 << 10)
-def _compiled(expression: str, lists: bool = True) -> Program | CelError:
+def _compiled(expression: str, lists: bool = True, shared: bool = True) -> Program | CelError:
     try:
-        return compile(expression, ENVIRONMENT if lists else _SCALARS, BOOL)
+        return compile(expression, _environment(lists, shared), BOOL)
     except CelError as error:
         return error
 
@@ -66,7 +74,7 @@ def compile_problems(expression: str, path: str, release: Release) -> list[Findi
     size = length(expression)
     if size > EXPRESSION_MAX:
         return [cause(rule, path, "FieldValueTooLong", f"{size} bytes", f"at most {EXPRESSION_MAX}")]
-    program = _compiled(expression, release.enabled("DRAListTypeAttributes"))
+    program = _compiled(expression, release.enabled("DRAListTypeAttributes"), release.enabled("DRAConsumableCapacity"))
     if isinstance(program, CelError):
         has = f"an expression that does not compile ({program.line}:{program.column}: {program.message})"
         needs = "a CEL expression over device that gives true or false"
