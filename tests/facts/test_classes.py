@@ -37,10 +37,3 @@ def test_any_json(spec: object) -> None:
 def test_extended_resources_have_a_domain_of_their_own() -> None:
     names = ["vendor.example/gpu", "cpu", "kubernetes.io/x", "requests.a/b", "a/b/c", "Vendor.example/x"]
     assert [is_extended_resource(name) for name in names] == [True, False, False, False, False, False]
-
-
-def test_the_name_of_a_class_may_begin_with_anything_that_stands_in_a_path() -> None:
-    assert class_problems({"metadata": {"name": "c", "generateName": "A_"}, "spec": {}}, R36) == []
-    assert class_problems({"metadata": {"name": "c", "generateName": "5%-"}, "spec": {}}, R36) == []
-    (finding,) = class_problems({"metadata": {"name": "c", "generateName": "5%-"}, "spec": {}}, Release(37))
-    assert finding.path == "metadata.generateName"

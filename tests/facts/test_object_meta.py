@@ -57,10 +57,6 @@ def test_1_37_says_which_owner_is_not_complete() -> None:
     assert paths(metadata, newer=True) == ["ownerReferences[1].uid", "ownerReferences[1].apiVersion"]
 
 
-def test_1_37_looks_at_a_prefix_as_a_part_of_a_url() -> None:
-    assert paths({"name": "a", "generateName": "5%-"}, newer=True) == ["generateName"]
-
-
 def test_a_namespace_where_it_belongs() -> None:
     assert paths({"name": "a", "namespace": "b"}, namespaced=True) == []
     assert paths({"name": "a", "namespace": "b.c"}, namespaced=True) == ["namespace"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from webhook.facts.field_names import INVALID
-from webhook.facts.object_meta import bad_in_path, metadata_problems
+from webhook.facts.object_meta import metadata_problems
 from webhook.facts.request_structure import REQUESTS_MAX, TOO_MANY, config_problems, selectors_problems
 from webhook.kube.finding import Finding, cause
 from webhook.kube.names import qualified_name
-from webhook.kube.raw import indexed, mapping, sequence, text
+from webhook.kube.raw import indexed, mapping, sequence
 from webhook.kube.release import Release
 
 QUOTA_PREFIX = "requests."
@@ -18,8 +18,7 @@ def class_problems(obj: object, release: Release) -> list[Finding]:
     fields = mapping(obj)
     spec = mapping(fields.get("spec"))
     found = metadata_problems(mapping(fields.get("metadata")), False, release.minor >= 37)
-    if release.minor < 37 or not bad_in_path(text(mapping(fields.get("metadata")).get("generateName"))):
-        found = [finding for finding in found if not finding.path.endswith(".generateName")]
+    found = [finding for finding in found if not finding.path.endswith(".generateName")]
     found += selectors_problems(sequence(spec.get("selectors")), "spec.selectors", release)
     config = sequence(spec.get("config"))
     if len(config) > REQUESTS_MAX:

@@ -29,7 +29,7 @@ def metadata_problems(metadata: Json, namespaced: bool, newer: bool, path: str =
     ``newer``: by 1.37, which says more exactly what is wrong with an owner. A namespace of what has none
     (``namespaced`` false) is dropped by the server before it looks.
     """
-    found = [*_names(metadata, path, newer)]
+    found = [*_names(metadata, path)]
     namespace = text(metadata.get("namespace"))
     if namespaced and namespace and dns_label(namespace):
         has = f"{namespace!r}, which {dns_label(namespace)}"
@@ -41,14 +41,10 @@ def update_metadata_problems(metadata: Json, newer: bool, path: str = "metadata"
     """Problems of the parts of ``metadata`` that an update may change: labels, annotations, owners, finalizers."""
     found = _shared(metadata, newer, path)
     # Of a name that is not made up any more only what would break a URL is looked at.
-    if bad_in_path(prefix := text(metadata.get("generateName"))):
+    prefix = text(metadata.get("generateName"))
+    if "/" in prefix or "%" in prefix:
         found.append(_invalid(f"{path}.generateName", repr(prefix), "no '/' and no '%'", "name-invalid"))
     return found
-
-
-def bad_in_path(name: str) -> bool:
-    """Whether ``name`` cannot stand in a URL path as it is."""
-    return "/" in name or "%" in name
 
 
 def _shared(metadata: Json, newer: bool, path: str) -> list[Finding]:
@@ -109,11 +105,10 @@ def _invalid(path: str, has: str, needs: str, rule: str = "metadata-invalid", fi
     return cause(rule, path, "FieldValueInvalid", has, needs, fix)
 
 
-def _names(metadata: Json, path: str, newer: bool) -> Iterator[Finding]:
+def _names(metadata: Json, path: str) -> Iterator[Finding]:
     name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
     if prefix:
-        reason = dns_subdomain(_masked(prefix)) or ("cannot stand in a URL" if newer and bad_in_path(prefix) else None)
-        if reason:
+        if reason := dns_subdomain(_masked(prefix)):
             has = f"{prefix!r}, which {reason}"
             yield _invalid(f"{path}.generateName", has, NEEDS_SUBDOMAIN, "name-invalid")
         name = name or f"{prefix[:_GENERATED_MAX]}00000"
