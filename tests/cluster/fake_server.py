@@ -84,6 +84,7 @@ class FakeServer:
     def __init__(self, paths: Iterable[str], version: str = "v1.36.3") -> None:
         self.kept = {path: Kept() for path in paths}
         self.versions = version
+        self.gates = {"DRANodeAllocatableResources": True, "Other": False}
         self.token = ""
         self.asked: list[Asked] = []
         self.faults: list[Fault] = []
@@ -242,6 +243,11 @@ class FakeServer:
             return True
         if asked.path == "/version":
             writer.write(answer(200, json.dumps({"gitVersion": self.versions}).encode()))
+        elif asked.path == "/metrics":
+            lines = [
+                f'kubernetes_feature_enabled{{name="{gate}",stage=""}} {int(on)}' for gate, on in self.gates.items()
+            ]
+            writer.write(answer(200, "\n".join(["# TYPE some gauge", *lines, "up 1", ""]).encode()))
         elif asked.path not in self.kept:
             writer.write(refusal(404, "NotFound", "the server could not find the requested resource"))
         elif asked.watches:

@@ -15,11 +15,12 @@ import pytest
 from tests.cluster import fake_server
 from tests.cluster.fake_server import FakeServer, refusal
 from tests.cluster.viewing import View
-from webhook.cluster import reflector
+from webhook.cluster import live, reflector
 from webhook.cluster.access import CannotConnect, NoCluster, connect
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.background import Background
 from webhook.cluster.kinds import KINDS
+from webhook.kube.release import NODE_ALLOCATABLE
 
 PATHS = {kind.name: kind.path for kind in KINDS}
 NODES, SLICES, ROLLOUTS = PATHS["Node"], PATHS["ResourceSlice"], PATHS["DriverRollout"]
@@ -478,3 +479,32 @@ def test_reading_once_raises_what_goes_wrong(server: FakeServer, view: Callable[
     server.hold()
     with pytest.raises(Unreachable):
         again.background.submit(again.cluster.read()).result()
+
+
+def test_the_gates_are_the_servers_and_followed(
+    server: FakeServer, view: Callable[..., View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "ASK_RELEASE", 0.05)
+    seen = view(gates={"DRADeviceTaints": False}).start()
+    eventually(lambda: seen.cluster.synced)
+    release = seen.cluster.snapshot.release
+    assert (release.enabled(NODE_ALLOCATABLE), release.enabled("DRADeviceTaints")) == (True, False)
+    assert seen.check("release") == (True, "ok, 1.36")
+    server.gates = {NODE_ALLOCATABLE: False, "DRADeviceTaints": True}
+    eventually(lambda: not seen.cluster.snapshot.release.enabled(NODE_ALLOCATABLE))
+    assert not seen.cluster.snapshot.release.enabled("DRADeviceTaints"), "what is given goes before"
+    assert seen.check("release")[1].startswith(f"ok, 1.36, but {NODE_ALLOCATABLE} is off")
+    assert [each["gatesOff"] for each in seen.events("release")] == [
+        ["DRADeviceTaints"],
+        ["DRADeviceTaints", NODE_ALLOCATABLE],
+    ]
+
+
+def test_gates_that_cannot_be_read_are_those_of_the_release(server: FakeServer, view: Callable[..., View]) -> None:
+    forbidden = refusal(403, "Forbidden", "nonResourceURL /metrics is forbidden")
+    server.fail(lambda asked: asked.path == "/metrics", forbidden, times=99)
+    seen = view().start()
+    eventually(lambda: seen.cluster.synced)
+    assert seen.cluster.snapshot.release.enabled(NODE_ALLOCATABLE)
+    assert seen.check("release")[1].startswith("ok, 1.36, but its feature gates cannot be read: ")
+    assert [each["part"] for each in seen.events("view refused")] == ["feature gates"]

@@ -12,14 +12,17 @@ from typing import Literal, Protocol
 from msgspec.structs import replace
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.cluster.gates import served_gates
 from webhook.cluster.kinds import KINDS, POLICY, Kind
 from webhook.cluster.reflector import Key, Reflector, absence
 from webhook.kube.raw import Json, mapping, text
-from webhook.kube.release import SUPPORTED, Release
+from webhook.kube.release import NODE_ALLOCATABLE, SUPPORTED, Release
 from webhook.kube.snapshot import Snapshot
 
-# How often the server is asked for its release, seconds: it changes when the control plane is upgraded.
+# How often the server is asked for its release and gates, seconds: they change when the control plane is upgraded.
 ASK_RELEASE = 60.0
+# What they are called where they cannot be read, and what then counts.
+GATES, DEFAULTS = "feature gates", "those that are on by default count as on"
 
 
 Level = Literal["info", "warning", "error"]
@@ -47,8 +50,9 @@ class LiveCluster:
 
     ``run`` and everything it calls belong to one event loop, in a thread of its own. Other threads read
     :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
-    ``minor`` None takes the server's release. :attr:`on_policies` is called from a thread of its own with all
-    AdmissionPolicy objects by name, once before the view counts as synced and after every change.
+    ``minor`` None takes the server's release; ``gates`` go before the server's own. :attr:`on_policies` is called from
+    a thread of its own with all AdmissionPolicy objects by name, once before the view counts as synced and after every
+    change.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class LiveCluster:
         self._told: set[tuple[str, int]] = set()
         self._unanswered: set[str] = set()
         self._server = 0
+        self._served: dict[str, bool] = {}
         self._policies_changed = asyncio.Event()
         self._policies_given = False
         self.on_policies: Callable[[Mapping[str, Json]], object] = len
@@ -93,7 +98,7 @@ class LiveCluster:
         """Read everything once, instead of :meth:`run`. Raises ApiError and Unreachable; a kind that the server may do
         without is told, and left out.
         """
-        self._judge_by(await self._api.version())
+        await self._ask_release()
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(self._read(reflector))
@@ -136,7 +141,12 @@ class LiveCluster:
         if not self._server:
             return "failed: the API server has not said its version yet"
         judged = self.snapshot.release
-        return f"ok, {judged}" if judged.minor == self._server else f"ok, 1.{self._server}, judged as {judged}"
+        told = f"{judged}" if judged.minor == self._server else f"1.{self._server}, judged as {judged}"
+        if not self._served:
+            return f"ok, {told}, but its {GATES} cannot be read: {DEFAULTS}"
+        if not judged.enabled(NODE_ALLOCATABLE):
+            return f"ok, {told}, but {NODE_ALLOCATABLE} is off: the API server drops what devices cost"
+        return f"ok, {told}"
 
     def _told_of(self, state: _State, now: datetime) -> tuple[bool, str]:
         if not state.listed:
@@ -149,7 +159,7 @@ class LiveCluster:
     async def _follow_release(self) -> None:
         while True:
             try:
-                self._judge_by(await self._api.version())
+                await self._ask_release()
             except (ApiError, Unreachable) as error:
                 self._trouble("release", error)
                 await asyncio.sleep(1.0)
@@ -158,13 +168,22 @@ class LiveCluster:
             self._look_whether_synced()
             await asyncio.sleep(ASK_RELEASE)
 
-    def _judge_by(self, server: int) -> None:
-        """Note the server's release, and judge by the nearest that is known here."""
-        before, self._server = self._server, server
+    async def _ask_release(self) -> None:
+        """Judge by the server's release, or the nearest that is known here, and by its gates."""
+        server = await self._api.version()
+        try:
+            self._served = await served_gates(self._api)
+            self._fine(GATES)
+        except ApiError as error:
+            self._trouble(GATES, error)
         minor = min(max(server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
-        if server != before:
-            self.snapshot = replace(self.snapshot, release=Release(minor, self._gates))
-            self._tell("info", "release", server=f"1.{server}", judged=f"1.{minor}")
+        release = Release(minor, {**self._served, **self._gates})
+        if (server, release) != (self._server, self.snapshot.release):
+            self._server = server
+            self.snapshot = replace(self.snapshot, release=release)
+            level: Level = "info" if release.enabled(NODE_ALLOCATABLE) else "warning"
+            off = sorted(name for name, on in release.gates.items() if not on)
+            self._tell(level, "release", server=f"1.{self._server}", judged=f"1.{minor}", gatesOff=off)
 
     async def _follow_policies(self) -> None:
         while True:

@@ -1,0 +1,38 @@
+"""What the guard makes of feature gates, which it reads from the API server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.e2e.client import ApiError
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import GATE
+from tests.e2e.driver import Driver, per
+from tests.e2e.waiting import eventually
+
+
+def publish(driver: Driver) -> list[str]:
+    """Publish a device that costs cpu; the warnings of that write, none where it is refused."""
+    try:
+        driver.publish([driver.device("numa0", {"cpus": "8"}, {"cpu": per("cpus")})])
+    except ApiError:
+        return []
+    return driver.client.warnings
+
+
+def test_a_driver_is_told_of_mappings_that_would_be_dropped(fresh_cluster: Callable[..., Cluster]) -> None:
+    """With the gate off the API server drops mappings without a word; the guard warns the driver and names the gate."""
+    cluster = fresh_cluster(gates={GATE: False})
+    guard = cluster.guard()
+    assert f"{GATE} is off" in guard.get("/readyz?verbose").text
+    driver = cluster.driver("cpu.example.org", cluster.node("n1"))
+    # The registration is live a moment after it is written.
+    assert GATE in eventually(lambda: next((each for each in publish(driver) if "gate" in each), ""))
+
+
+def test_a_gate_that_is_on_is_no_matter(cluster: Cluster) -> None:
+    """With the gate on nothing is said about it."""
+    guard = cluster.guard()
+    assert GATE not in guard.get("/readyz?verbose").text
+    driver = cluster.driver("cpu.example.org", cluster.node("n1"))
+    assert not any("gate" in each for each in publish(driver))
