@@ -1,0 +1,45 @@
+"""The control plane that is started by hand."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.e2e import build
+
+COMMAND = [sys.executable, "-m", "tests.e2e.up"]
+
+
+def test_it_runs_until_it_is_interrupted() -> None:
+    command = [*COMMAND, build.releases()[0]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            told, export = process.stdout.readline(), process.stdout.readline()
+            assert build.releases()[0] in told
+            access = Path(export.strip().removeprefix("export KUBECONFIG="))
+            found = json.loads(access.read_text())
+            user = found["users"][0]["user"]
+            trust = ssl.create_default_context(cafile=str(access.parent / "pki" / "ca.crt"))
+            trust.load_cert_chain(user["client-certificate"], user["client-key"])
+            server = found["clusters"][0]["cluster"]["server"]
+            with httpx.Client(verify=trust, trust_env=False) as client:
+                nodes = client.get(f"{server}/api/v1/nodes").json()["items"]
+            assert [node["metadata"]["name"] for node in nodes] == ["n1"]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            assert not access.parent.exists()
+        finally:
+            process.kill()
+
+
+def test_another_release_is_refused() -> None:
+    done = subprocess.run([*COMMAND, "1.12"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"has 1.12, needs one of {', '.join(build.KUBERNETES)}\n"

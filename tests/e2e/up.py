@@ -1,0 +1,53 @@
+"""One control plane to work with by hand: ``python -m tests.e2e.up [RELEASE]`` runs it until Ctrl-C.
+
+It has one ready node, ``n1``, and prints the line that tells kubectl and allocguard of it. Nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.e2e import build, processes
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import ControlPlane
+
+
+def main(asked: list[str]) -> int:
+    """Run it; gives the exit code."""
+    release = asked[0] if asked else build.releases()[-1]
+    if len(asked) > 1 or release not in build.KUBERNETES:
+        sys.stderr.write(f"has {' '.join(asked) or release}, needs one of {', '.join(build.KUBERNETES)}\n")
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="allocguard-e2e-") as folder:
+            _run(Path(folder), release)
+    except KeyboardInterrupt:
+        return 0
+    except (build.NotBuilt, processes.Died, TimeoutError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+
+
+def _run(folder: Path, release: str) -> None:
+    plane = ControlPlane(folder, release)
+    try:
+        plane.start()
+        Cluster(plane, "", folder).node("n1")
+        access = plane.kubeconfig("admin", "system:masters")
+        sys.stdout.write(f"Kubernetes {release} runs, logs are in {folder}; Ctrl-C ends it. In another terminal:\n")
+        sys.stdout.write(f"export KUBECONFIG={access}\n")
+        sys.stdout.flush()
+        while True:
+            processes.check()
+            time.sleep(1)
+    finally:
+        plane.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
