@@ -1,7 +1,8 @@
-"""Figures of the live view, printed as tables: ``python -m tests.bench.live size|burst|latency``.
+"""Figures of the live view, printed as tables: ``python -m tests.bench.live size|real|burst|latency``.
 
-``size`` starts the server on a made-up API server with 5,000 nodes, 20,000 slices of 8 devices and 50,000 pods;
-``burst`` judges reviews while 10,000 events come in; ``latency`` writes to a real API server (see ``tests/e2e``).
+``size`` starts the server on a made-up API server with 5,000 nodes, 20,000 slices of 8 devices and 50,000 pods, and
+``real`` on a real one that is filled with the same first; ``burst`` judges reviews while 10,000 events come in;
+``latency`` writes to a real API server (see ``tests/e2e``).
 """
 
 from __future__ import annotations
@@ -179,6 +180,54 @@ def size() -> None:
         measure(kubeconfig(Path(folder), url), Path(folder, "certs"))
 
 
+def real() -> None:
+    """As ``size``, with a real API server; what only a kubelet writes into a pod's status is not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        plane = ControlPlane(Path(folder), build.releases()[0])
+        try:
+            plane.start()
+            # Pods without their owners, and claims of pods that do not run, would be cleaned up.
+            for name in ("kube-scheduler", "kube-controller-manager"):
+                plane.processes[name].kill()
+            access = plane.kubeconfig("admin", "system:masters")
+            begun = time.monotonic()
+            asyncio.run(_fill(str(access)))
+            row("written to the API server in", f"{time.monotonic() - begun:.0f} s")
+            measure(access, Path(folder, "certs"))
+        finally:
+            plane.stop()
+
+
+async def _fill(kubeconfig: str, at_once: int = 48) -> None:
+    api = await connect(kubeconfig)
+    places = asyncio.Semaphore(at_once)
+
+    async def put(path: str, obj: Json) -> None:
+        try:
+            await api.create(path, obj)
+            if "status" in obj and not path.endswith("/pods"):
+                await api.patch(f"{path}/{obj['metadata']['name']}/status", {"status": obj["status"]}, "merge")
+        finally:
+            places.release()
+
+    spaces: set[str] = set()
+    for kind in ("Node", "ResourceSlice", "ResourceClaim", "Pod"):
+        async with asyncio.TaskGroup() as group:
+            for obj in fleet_of(kind):
+                space = obj["metadata"].pop("namespace", "bench" if kind in ("Pod", "ResourceClaim") else "")
+                if space and space not in spaces:
+                    spaces.add(space)
+                    await api.create(PATHS["Namespace"], {"metadata": {"name": space}})
+                    account = {"metadata": {"name": "default"}}
+                    await api.create(f"/api/v1/namespaces/{space}/serviceaccounts", account)
+                for name in ("managedFields", "uid", "resourceVersion", "ownerReferences"):
+                    obj["metadata"].pop(name, None)
+                head, _, plural = PATHS[kind].rpartition("/")
+                await places.acquire()
+                group.create_task(put(f"{head}/namespaces/{space}/{plural}" if space else PATHS[kind], obj))
+    await api.close()
+
+
 class Watching(LiveCluster):
     """Writes down when it saw which generation of which slice."""
 
@@ -323,4 +372,4 @@ def memory(pid: int, what: str) -> float:
 
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    {"size": size, "burst": burst, "latency": latency}[sys.argv[1]]()
+    {"size": size, "real": real, "burst": burst, "latency": latency}[sys.argv[1]]()
