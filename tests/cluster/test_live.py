@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -167,6 +168,22 @@ def test_what_happened_while_the_version_got_too_old_is_listed(
     eventually(lambda: seen.nodes() == ["n2", "n3"])
     server.put(NODES, node("n4"))
     eventually(lambda: seen.nodes() == ["n2", "n3", "n4"])
+
+
+def test_a_store_that_was_put_back_is_listed(server: FakeServer, view: Callable[..., View]) -> None:
+    """The watch is accepted from a version that was not reached again yet, and would tell nothing up to that one."""
+    server.put(NODES, node("stays"))
+    server.put(NODES, node("lost"))
+    seen = synced(view())
+    server.forget(NODES, node("lost"))
+    server.kept[NODES].events.clear()
+    server.version = 900
+    server._version = itertools.count(901)
+    server.put(NODES, node("new"))
+    eventually(lambda: seen.nodes() == ["new", "stays"])
+    server.put(NODES, node("newer"))
+    eventually(lambda: seen.nodes() == ["new", "newer", "stays"])
+    assert len(server.requests(NODES, watches=False)) == 2
 
 
 def test_a_list_whose_rest_expires_is_begun_again(server: FakeServer, view: Callable[..., View]) -> None:
@@ -500,11 +517,43 @@ def test_the_gates_are_the_servers_and_followed(
     ]
 
 
-def test_gates_that_cannot_be_read_are_those_of_the_release(server: FakeServer, view: Callable[..., View]) -> None:
-    forbidden = refusal(403, "Forbidden", "nonResourceURL /metrics is forbidden")
-    server.fail(lambda asked: asked.path == "/metrics", forbidden, times=99)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        refusal(403, "Forbidden", "nonResourceURL /metrics is forbidden"),
+        fake_server.answer(200, b"# TYPE up gauge\nup 1\n"),
+        fake_server.answer(200, b""),
+        b"",
+    ],
+)
+def test_gates_that_cannot_be_read_are_those_of_the_release(
+    server: FakeServer, view: Callable[..., View], monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    """Refused, metrics of somebody else, a proxy that cuts the connection: the guard becomes ready all the same."""
+    monkeypatch.setattr(live, "ASK_RELEASE", 0.05)
+    monkeypatch.setattr(live, "_INSIST", 2)
+    server.fail(lambda asked: asked.path == "/metrics", raw, times=6)
     seen = view().start()
     eventually(lambda: seen.cluster.synced)
     assert seen.cluster.snapshot.release.enabled(NODE_ALLOCATABLE)
-    assert seen.check("release")[1].startswith("ok, 1.36, but its feature gates cannot be read: ")
-    assert [each["part"] for each in seen.events("view refused")] == ["feature gates"]
+    assert "feature gates" in [each["part"] for each in seen.told if each["level"] == "warning"] or not raw
+    eventually(lambda: seen.check("release") == (True, "ok, 1.36"))
+
+
+def test_metrics_that_do_not_come_are_waited_for_before_defaults_count(
+    server: FakeServer, view: Callable[..., View]
+) -> None:
+    server.gates = {NODE_ALLOCATABLE: False}
+    server.fail(lambda asked: asked.path == "/metrics", b"", times=1)
+    seen = synced(view())
+    assert not seen.cluster.snapshot.release.enabled(NODE_ALLOCATABLE)
+
+
+def test_a_clock_that_is_set_back_leaves_no_view_from_the_future(server: FakeServer, view: Callable[..., View]) -> None:
+    seen = synced(view())
+    server.put(NODES, node("a"))
+    eventually(lambda: seen.nodes() == ["a"])
+    seen.now -= timedelta(hours=1)
+    server.put(NODES, node("b"))
+    eventually(lambda: seen.nodes() == ["a", "b"])
+    eventually(lambda: seen.cluster.snapshot.seen["Node"] == seen.now)

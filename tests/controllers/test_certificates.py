@@ -323,6 +323,25 @@ def test_certificates_are_made_by_the_clock_of_the_api_server(tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_an_answer_that_takes_long_is_no_difference_of_clocks(tmp_path: Path) -> None:
+    async def main() -> None:
+        api = Memory()
+        replica = Replica(api, tmp_path)
+        kept = replica.kept
+        moments = iter([NOW, NOW + timedelta(seconds=50)])
+        kept._clock = lambda: next(moments)
+        api.behind = datetime.now(UTC) - (NOW + timedelta(seconds=40))
+        await kept._set_clock()
+        assert kept.offset == timedelta()
+        moments = iter([NOW, NOW + timedelta(seconds=1)])
+        api.behind = datetime.now(UTC) - (NOW + timedelta(seconds=90))
+        await kept._set_clock()
+        assert timedelta(seconds=85) < kept.offset < timedelta(seconds=95)
+        assert replica.events() == ["clock compared"]
+
+    asyncio.run(main())
+
+
 def test_what_is_there_serves_although_what_is_due_cannot_be_done(tmp_path: Path) -> None:
     """Rights to read the Secret and none to write it; and the same with a folder."""
 

@@ -182,6 +182,33 @@ def test_trouble_is_told_once_and_waited_out(kept: Kept, error: Exception) -> No
     assert [line["event"] for line in told] == ["registration", "registered", "registered"]
 
 
+def test_what_is_told_while_an_answer_is_on_its_way_is_newer(kept: Kept) -> None:
+    """Written, deleted by somebody, and only then the answer to the writing."""
+    update = kept.api.update
+    deleted = False
+
+    async def late(path: str, obj: Json) -> Json:
+        nonlocal deleted
+        answer = await update(path, obj)
+        if not deleted:
+            deleted = True
+            collection = path.rpartition("/")[0]
+            gone = kept.api.stored.pop(collection)
+            kept.api._events[collection].put_nowait({"type": "DELETED", "object": gone})
+            await until(lambda: not kept.controller.keys(kept.controller._kinds["ValidatingWebhookConfiguration"]))
+        return answer
+
+    kept.api.update = late  # type: ignore[method-assign]
+
+    async def scene() -> None:
+        await until(lambda: len(kept.api.stored) == 2)
+        kept.bundle = b"OTHER"
+        await until(lambda: deleted)
+        await until(lambda: len(kept.api.stored) == 2)
+
+    kept.play(scene)
+
+
 def test_conditions_that_are_refused_are_left_out_until_the_policies_change(kept: Kept) -> None:
     kept.api.errors = [ApiError(422, "Invalid", "matchConditions[0]: no such function")]
 

@@ -21,6 +21,8 @@ from webhook.kube.snapshot import Snapshot
 
 # How often the server is asked for its release and gates, seconds: they change when the control plane is upgraded.
 ASK_RELEASE = 60.0
+# How often in a row its metrics may fail to come before what is on by default counts: gates change what is refused.
+_INSIST = 4
 # What they are called where they cannot be read, and what then counts.
 GATES, DEFAULTS = "feature gates", "those that are on by default count as on"
 
@@ -75,6 +77,7 @@ class LiveCluster:
         self._unanswered: set[str] = set()
         self._server = 0
         self._served: dict[str, bool] = {}
+        self._silences = 0
         self._policies_changed = asyncio.Event()
         self._policies_given = False
         self.on_policies: Callable[[Mapping[str, Json]], object] = len
@@ -98,7 +101,7 @@ class LiveCluster:
         """Read everything once, instead of :meth:`run`. Raises ApiError and Unreachable; a kind that the server may do
         without is told, and left out.
         """
-        await self._ask_release()
+        await self._ask_release(once=True)
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(self._read(reflector))
@@ -168,13 +171,21 @@ class LiveCluster:
             self._look_whether_synced()
             await asyncio.sleep(ASK_RELEASE)
 
-    async def _ask_release(self) -> None:
-        """Judge by the server's release, or the nearest that is known here, and by its gates."""
+    async def _ask_release(self, once: bool = False) -> None:
+        """Judge by the server's release, or the nearest that is known here, and by its gates. Raises ApiError and
+        Unreachable; metrics that do not come, while the server answers, are insisted on for a while only, or ``once``.
+        """
         server = await self._api.version()
         try:
             self._served = await served_gates(self._api)
+            self._silences = 0
             self._fine(GATES)
         except ApiError as error:
+            self._trouble(GATES, error)
+        except Unreachable as error:
+            self._silences += 1
+            if once or self._silences < _INSIST:
+                raise
             self._trouble(GATES, error)
         minor = min(max(server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
         release = Release(minor, {**self._served, **self._gates})
@@ -224,7 +235,8 @@ class LiveCluster:
     def current(self, kind: Kind, listed: bool) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
         state, now = self._states[kind.name], self._clock()
-        if state.seen is None or (now - state.seen).total_seconds() >= 1 or listed:
+        # A clock that was set back must not leave a view that seems to be from the future, and so never to be old.
+        if state.seen is None or not 0 <= (now - state.seen).total_seconds() < 1 or listed:
             state.seen = now
             self.snapshot = replace(self.snapshot, seen=self.snapshot.seen.set(kind.name, now))
         if listed:

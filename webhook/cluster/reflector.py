@@ -159,6 +159,10 @@ class Reflector:
         except msgspec.MsgspecError as error:
             raise Unreachable(f"a watch event that cannot be read: {error}") from error
         obj = self._read(bytes(event.object))
+        version = text(mapping(obj.get("metadata")).get("resourceVersion"))
+        if _before(version, self._version):
+            # A store that was put back to an earlier state: what was told of the later one is there no more.
+            raise ApiError(HTTPStatus.GONE, "Expired", f"the watch is at {version}, before {self._version}")
         match event.type:
             case "ADDED" | "MODIFIED":
                 self._sink.put(self.kind, obj)
@@ -172,7 +176,7 @@ class Reflector:
                 raise ApiError(integer(status.get("code"), 500), text(status.get("reason")), told)
             case other:
                 raise Unreachable(f"a watch event of type {other[:40]!a}")
-        self._version = text(mapping(obj.get("metadata")).get("resourceVersion")) or self._version
+        self._version = version or self._version
         self._sink.current(self.kind, listed=False)
 
     def _put(self, raw: bytes) -> Key:
@@ -228,6 +232,17 @@ async def absence(api: Api, kind: Kind) -> str:
     if kind.version in versions:
         return f"the API server has no {kind.plural} in {kind.api_version}"
     return f"the API server has {kind.group} in {' and '.join(versions)}, needs {kind.version}"
+
+
+def _before(version: str, other: str) -> bool:
+    """Whether ``version`` is the earlier one. The API says since 1.35 that versions of a kind compare as numbers."""
+    return (
+        version.isascii()
+        and other.isascii()
+        and version.isdigit()
+        and other.isdigit()
+        and ((len(version), version) < (len(other), other))
+    )
 
 
 def _key(obj: Json) -> Key:

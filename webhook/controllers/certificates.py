@@ -213,9 +213,9 @@ class Certificates:
         told = await server_time(self._api)
         if told is None:
             return
-        # The server tells whole seconds, and answered some time after it was asked.
-        offset = told - begun
-        offset = timedelta() if abs(offset) < timedelta(seconds=2) else offset
+        # The server tells whole seconds, and looked at its clock at some moment between question and answer.
+        least, most = told - self._clock(), told + timedelta(seconds=1) - begun
+        offset = timedelta() if least <= timedelta() <= most else min(least, most, key=abs)
         if (abs(offset) > _SKEW) != (abs(self.offset) > _SKEW):
             level: Level = "warning" if abs(offset) > _SKEW else "info"
             self._log.write(level, "clock compared", behind=round(offset.total_seconds()))

@@ -88,6 +88,7 @@ class Registration:
         self._kinds = {kind.name: kind for kind in kinds}
         self._reflectors = [Reflector(api, kind, self) for kind in kinds]
         self._stored: dict[str, Json] = {}
+        self._heard = dict.fromkeys(self._kinds, 0)
         self._listed: set[str] = set()
         self._changed = asyncio.Event()
         self._generated: tuple[object, tuple[Json, Json]] | None = None
@@ -152,8 +153,9 @@ class Registration:
             target = wanted(current, generated)
             if target == current:
                 continue
+            told = self._heard[kind]
             try:
-                self._stored[kind] = await self._write(kind, current, target)
+                written = await self._write(kind, current, target)
             except ApiError as error:
                 if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and self._narrowed():
                     self._refused_by = self._policies.revision.hash
@@ -165,6 +167,9 @@ class Registration:
                 return f"{kind} cannot be written: {error}"
             except Unreachable as error:
                 return f"{kind} cannot be written: {error}"
+            if self._heard[kind] == told:
+                # What was told meanwhile is newer than the answer: somebody may have edited or deleted it since.
+                self._stored[kind] = written
             self._note(kind, current, generated)
         return ""
 
@@ -219,11 +224,13 @@ class Registration:
     def put(self, kind: Kind, obj: Json) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
         self._stored[kind.name] = obj
+        self._heard[kind.name] += 1
         self._changed.set()
 
     def drop(self, kind: Kind, key: Key) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
         self._stored.pop(kind.name, None)
+        self._heard[kind.name] += 1
         self._changed.set()
 
     def keys(self, kind: Kind) -> set[Key]:

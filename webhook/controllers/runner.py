@@ -107,6 +107,9 @@ class Controllers:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervise("certificates", self._certificates.run))
             await self._certificates.ready.wait()
+            # Who cannot see the cluster could do nothing with the Lease, and would keep it from those who can.
+            while not self._cluster.synced:
+                await asyncio.sleep(0.2)
             group.create_task(self._supervise("leader", partial(self._leader.run, self._lead)))
 
     def now(self) -> datetime:
@@ -129,8 +132,6 @@ class Controllers:
 
     async def _lead(self) -> None:
         """What runs on one replica at a time; it needs the view of the cluster."""
-        while not self._cluster.synced:
-            await asyncio.sleep(0.2)
         async with asyncio.TaskGroup() as group:
             for name, shared in self._shared.items():
                 group.create_task(self._supervise(name, shared.run))
