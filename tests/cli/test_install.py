@@ -43,6 +43,13 @@ def test_mode_namespace_and_image(run):
     assert container["env"][0] == {"name": "MODE", "value": "audit"}
 
 
+@pytest.mark.parametrize("name", ["1e3", "0e1", "y", "n", "0o17", "0b1", "0x1f", "true", "null", "12", "2026-01-01"])
+def test_names_that_look_like_something_else_are_quoted(run, name):
+    """kubectl reads more words as numbers and booleans than we do."""
+    lines = run("install", f"--namespace={name}").out.splitlines()
+    assert {line.strip() for line in lines if line.strip().startswith("namespace: ")} == {f"namespace: '{name}'"}
+
+
 def test_uninstall_prints_what_goes_in_order_and_keeps_the_definitions(run):
     ran = run("uninstall", "--namespace=guard", "-o", "json")
     items = json.loads(ran.out)["items"]
@@ -96,7 +103,20 @@ def test_static_files_are_written_over(run, authority, tmp_path):
     [
         (["--namespace", "Not_One"], "needs lower case letters"),
         (["--static"], "--static needs --url"),
-        (["--static", "--url", "http://x", "--ca-file", "f"], "--static needs --url https://HOST:PORT"),
+        *(
+            (["--static", "--url", url, "--ca-file", "f"], "is not https://HOST:PORT")
+            for url in (
+                "http://x",
+                "https://",
+                "https://a b:1",
+                "https://u@h",
+                "https://h:99999",
+                "https://h\nx",
+                "h:1",
+            )
+        ),
+        (["--image="], "'' is empty, needs an image reference"),
+        (["--image=r/g: 1"], "'r/g: 1' has white space"),
         (["--static", "--url", "https://x", "--ca-file", "/nowhere"], "/nowhere: cannot be read: no such file"),
         (["--static", "--url", "https://x", "--ca-file", "f", "--folder", "here"], "needs an absolute path"),
         (["--static", "--url", "https://x", "--ca-file", "f", "--driver", "'] || true"], "needs a DNS subdomain"),

@@ -25,6 +25,7 @@ from webhook.cli.deploying import (
 )
 from webhook.cli.options import live_options, policies_option
 from webhook.cli.output import dump
+from webhook.cli.serve import Url
 from webhook.kube.names import NEEDS_DRIVER, driver_name
 from webhook.registration.manifests import IMAGE, MODES
 
@@ -36,6 +37,13 @@ MANAGER = "allocguard-install"
 _FOLDER = "/etc/kubernetes/allocguard"
 
 
+def _image(name: str) -> str | None:
+    """Why no container runtime takes ``name`` as an image, as far as one can tell without one."""
+    if not name:
+        return "is empty"
+    return "has white space" if any(each.isspace() for each in name) else None
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -44,13 +52,19 @@ Examples:
   allocguard install --static --url https://127.0.0.1:8443 --ca-file ca.crt"""
 )
 @namespace_option
-@click.option("--image", default=IMAGE, show_default=True, help="The image made by deploy/Containerfile.")
+@click.option(
+    "--image",
+    type=Name("an image reference", _image),
+    default=IMAGE,
+    show_default=True,
+    help="The image made by deploy/Containerfile.",
+)
 @click.option(
     "--mode", type=click.Choice(MODES), default=MODES[0], show_default=True, help="audit refuses nothing, fails open."
 )
 @click.option("--apply", is_flag=True, help="Apply instead of printing; with --static, write the files.")
 @click.option("--static", is_flag=True, help="The registration as files of the API server, without the API.")
-@click.option("--url", metavar="URL", help="With --static: where the API server reaches the guard.")
+@click.option("--url", type=Url(), help="With --static: where the API server reaches the guard.")
 @click.option(
     "--ca-file", type=click.Path(path_type=Path), metavar="F", help="With --static: who issued its certificate."
 )
@@ -120,7 +134,7 @@ def _static(
     from webhook.registration.static import static_files
     from webhook.store.policies import read, shipped
 
-    if not url or not url.startswith("https://") or ca_file is None:
+    if url is None or ca_file is None:
         raise click.UsageError("--static needs --url https://HOST:PORT and --ca-file")
     if not folder.startswith("/"):
         raise click.UsageError(f"--folder has {folder}, needs an absolute path")

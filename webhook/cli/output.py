@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
 from typing import Any
 
 import orjson
+
+# What kubectl's YAML reads as a number or a boolean, and PyYAML as a string that needs no quotes.
+_UNQUOTED = re.compile(r"[yYnN]|[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0[bBoOxX][0-9a-fA-F_]+")
 
 
 def dump(value: Any, name: str) -> str:
@@ -17,6 +22,20 @@ def dump(value: Any, name: str) -> str:
             return json.dumps(value, indent=2)
     import yaml
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.dump(value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120)
     return text.rstrip("\n")
+
+
+@cache
+def _dumper() -> Any:
+    import yaml
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # one of two, by how it is built
+        pass
+
+    def quoted(dumper: Any, value: str) -> Any:
+        style = "'" if _UNQUOTED.fullmatch(value) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
+
+    Dumper.add_representer(str, quoted)
+    return Dumper

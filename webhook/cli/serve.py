@@ -43,10 +43,10 @@ class Url(click.ParamType[str]):
         """The URL, without a slash at its end."""
         try:
             parts = urlsplit(str(value))
-            fine = parts.scheme == "https" and parts.hostname and parts.port != 0
+            fine = parts.scheme == "https" and parts.hostname and parts.port != 0 and str(value).isprintable()
         except ValueError:
             fine = False
-        if not fine or parts.query or parts.fragment or "@" in parts.netloc:
+        if not fine or parts.query or parts.fragment or {"@", " "} & {*str(value)}:
             self.fail(f"{value!r} is not {self.name}", param, ctx)
         return str(value).rstrip("/")
 
