@@ -154,14 +154,15 @@ class PolicyStore:
     def _told(self, revision: Revision) -> _Serving:
         in_files = {compiled.name for compiled in self._files.policies}
         problems = [problem for _, entry in self._objects.items() for problem in entry.problems]
-        verdicts = {name: _verdict(entry, revision, name in in_files) for name, entry in self._objects.items()}
+        verdicts = {name: _verdict(entry, self._audit, name in in_files) for name, entry in self._objects.items()}
         replaced = tuple(name for name, entry in self._objects.items() if entry.good is not None and name in in_files)
         return _Serving(revision, (*self._file_problems, *problems), verdicts, replaced)
 
 
-def _verdict(entry: PolicyObject, revision: Revision, in_files: bool) -> Verdict:
+def _verdict(entry: PolicyObject, audit: bool, in_files: bool) -> Verdict:
     if not entry.problems:
-        lines = [f"serves in revision {revision.hash}{', in place of that in the files' if in_files else ''}"]
+        # Nothing that an edit of another object changes: each edit would have all statuses written.
+        lines = [f"serves{', in place of that in the files' if in_files else ''}{', audited only' if audit else ''}"]
         # A policy that is good and never asked would look like one that finds nothing.
         lines += [line.partition(": ")[2] for line in unregistered(revision_of([entry.good] if entry.good else []))]
         return Verdict(entry.uid, entry.generation, True, "Serving", "\n".join(lines))
