@@ -199,7 +199,7 @@ def test_a_replica_is_not_ready_before_it_has_seen_the_secret(tmp_path: Path) ->
         replica = Replica(api, tmp_path)
         async with running(replica, ready=False):
             told = "failed: secret guard/certificates/tls.crt: is no base64"
-            await until(lambda: replica.kept.checks() == [("certificates", False, told)])
+            await until(lambda: replica.kept.checks() == [("certificate renewal", False, told)])
             assert replica.kept.ca_bundle() == b""
             api.put(SECRET, {"data": {"tls.crt": "", "tls.key": ""}})
             await until(replica.kept.ready.is_set)

@@ -68,7 +68,7 @@ class Replica:
     @property
     def checks(self) -> dict[str, str]:
         found = self.controllers.checks()
-        assert all(fine for name, fine, _ in found if name != "certificates")
+        assert all(fine for name, fine, _ in found if name != "certificate renewal")
         return {name: detail for name, _, detail in found}
 
     def lines(self) -> list[dict[str, str]]:
@@ -126,7 +126,7 @@ def test_nothing_shared_runs_before_the_cluster_was_seen_and_certificates_serve(
         replica.cluster.synced = False
         api.cut = True
         async with running(replica):
-            await until(lambda: "connection refused" in replica.checks["certificates"])
+            await until(lambda: "connection refused" in replica.checks["certificate renewal"])
             assert LEASE not in api.objects
             api.cut = False
             await until(replica.controllers._certificates.ready.is_set)

@@ -202,7 +202,7 @@ def test_two_servers_are_renewed_and_rolled_while_they_are_asked(cluster: Cluste
         certs(cluster, "rotate", "--ca", f"--secret={cluster.ns}/{NAME}")
         ended = shared_by(cluster, first, second)
         assert ended.authorities == rolled.authority.chain
-    assert "[+]certificates ok" in first.get("/readyz?verbose").text
+    assert "[+]certificate renewal ok" in first.get("/readyz?verbose").text
 
 
 def test_two_servers_that_start_at_once_share_one_secret(cluster: Cluster) -> None:
@@ -299,12 +299,12 @@ def test_a_secret_that_cannot_be_read_is_told_and_what_serves_goes_on(cluster: C
     where = cluster.path("Secret", NAME)
     cluster.as_admin.patch(where, {"data": {"tls.crt": b64encode(b"nonsense").decode()}})
     told = f"ok, but secret {cluster.ns}/{NAME}/tls.crt: holds no readable PEM certificate"
-    eventually(lambda: f"[+]certificates {told}" in guard.get("/readyz?verbose").text)
+    eventually(lambda: f"[+]certificate renewal {told}" in guard.get("/readyz?verbose").text)
     assert shown(guard) == before.serving.certificate.serial_number
     assert [line["message"] for line in guard.lines(event="certificates not kept")] == [told.removeprefix("ok, but ")]
 
     cluster.as_admin.patch(where, {"data": sealed(parts(before))})
-    eventually(lambda: "[+]certificates ok\n" in guard.get("/readyz?verbose").text, within=40)
+    eventually(lambda: "[+]certificate renewal ok\n" in guard.get("/readyz?verbose").text, within=40)
     eventually(lambda: guard.lines(event="certificates kept again"))
 
 
@@ -354,7 +354,7 @@ def test_a_clock_that_is_wrong_makes_certificates_that_are_right(cluster: Cluste
         await asyncio.gather(running, return_exceptions=True)
         await api.close()
         log.close()
-        assert (name, fine) == ("certificates", True)
+        assert (name, fine) == ("certificate renewal", True)
         return detail
 
     detail = asyncio.run(follow())

@@ -106,14 +106,14 @@ class Certificates:
     def checks(self) -> list[Check]:
         """For ``/readyz``: a replica that shows what the others share may serve, whatever befalls it later."""
         if self._held is None or not self.ready.is_set():
-            return [("certificates", False, f"failed: {self._problem or 'not read yet'}")]
+            return [("certificate renewal", False, f"failed: {self._problem or 'not read yet'}")]
         told = [str(problem) for problem in problems(self._held, self.now())]
         told += [each for each in (self._problem, self._awaited) if each]
         if phase(self._held) == "retiring":
             told.append("an authority that was replaced is trusted until its last certificate has ended")
         if abs(self.offset) > _SKEW:
             told.append(f"this clock is {-self.offset.total_seconds():+.0f}s from the API server's")
-        return [("certificates", True, f"ok, but {'; '.join(told)}" if told else "ok")]
+        return [("certificate renewal", True, f"ok, but {'; '.join(told)}" if told else "ok")]
 
     async def _round(self) -> float:
         """One look, and what is due done; seconds until the next at the latest."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -98,6 +99,9 @@ def serve(settings: Settings, log: Log | None = None) -> None:
     there), CannotConnect (no credentials) or CannotListenError where it cannot begin.
     """
     log = log or Log()
+    if threading.current_thread() is threading.main_thread():
+        # The first process of a container ignores a SIGTERM that nobody handles.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         policies = PolicyStore(settings.policies or [shipped()], settings.audit)
         if settings.cluster:
