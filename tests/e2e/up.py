@@ -22,7 +22,9 @@ def main(asked: list[str]) -> int:
     if len(asked) > 1 or release not in build.KUBERNETES:
         sys.stderr.write(f"has {' '.join(asked) or release}, needs one of {', '.join(build.KUBERNETES)}\n")
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Who starts it in the background of a script has it ignore Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="allocguard-e2e-") as folder:
             _run(Path(folder), release)
