@@ -97,3 +97,10 @@ def test_any_json_is_survived(devices):
     judge(obj, node())
     judge(obj, minor=36, gates={GATE: False})
     judge({"spec": None, "metadata": 3}, node())
+
+
+def test_nodes_of_each_device_are_no_matter_where_that_gate_is_off():
+    obj = slice_of(new(), where="", pool="s", perDeviceNodeSelection=True, allNodes=True)
+    gates = {"DRAPartitionableDevices": False}
+    assert [each.rule for each in judge(obj, node("n1"), gates=gates)] == ["node-not-declaring"]
+    assert judge(obj, node("n1")) == []

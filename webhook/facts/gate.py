@@ -53,7 +53,9 @@ def _undeclared(obj: Json, item: Slice, snapshot: Snapshot, version: str) -> lis
     carriers = _carriers(obj, FIELD_137)
     if not carriers:
         return []
-    own = item.nodes.get("perDeviceNodeSelection") is True
+    # Without the gate the field is gone before admission looks.
+    per_device = snapshot.release.enabled("DRAPartitionableDevices")
+    own = per_device and item.nodes.get("perDeviceNodeSelection") is True
     if not own:
         reason = _lacking(item.node, item.nodes, snapshot)
         return [_refused(_place(version, carriers[0], FIELD_137), reason)] if reason else []
