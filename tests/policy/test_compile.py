@@ -39,6 +39,20 @@ def test_findings_must_be_findings(policy, problems, compiled) -> None:
     assert compiled(policy(validations=[{"name": "r", "findings": "pod.specProblems + []"}]))
 
 
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [("1", "has type int, needs string, or null for no annotation"), ("[request.name]", "has type list(string)")],
+)
+def test_an_annotation_is_a_string_or_nothing(policy, problems, expression, found) -> None:
+    annotated = policy(validations=PASS, auditAnnotations=[{"key": "k", "valueExpression": expression}])
+    assert found in problems(annotated)[0]
+
+
+@pytest.mark.parametrize("expression", ["'a'", "null", "dyn(1)", "request.name == '' ? null : request.name"])
+def test_an_annotation_whose_type_may_be_right_compiles(policy, compiled, expression) -> None:
+    assert compiled(policy(validations=PASS, auditAnnotations=[{"key": "k", "valueExpression": expression}]))
+
+
 def test_all_problems_of_all_files_are_told_in_order() -> None:
     head = "apiVersion: allocguard.dev/v1alpha1\nkind: AdmissionPolicy\nmetadata: {name: %s}\nspec:\n"
     body = (

@@ -104,18 +104,18 @@ class _Scope:
             program = cel.compile(expression.source, environment, expected)
         except cel.CelError as error:
             for each in (error, *error.others):
-                self._problem(expression, each.message, each.hint, each.line, each.column)
+                self.problem(expression, each.message, each.hint, each.line, each.column)
             return None
         for name in sorted(program.names & set(RESERVED)):
-            self._problem(expression, f"reads {name}, which is not available yet", "remove it")
+            self.problem(expression, f"reads {name}, which is not available yet", "remove it")
         for name in sorted(program.names & SUBJECTS.keys()):
             resources = SUBJECTS[name]
             if self.policy.match.rules and not any(_may_concern(self.policy, resource) for resource in resources):
                 needs = f"reads {name}, but matchConstraints name none of {', '.join(resources)}"
-                self._problem(expression, needs, "match them, or read another fact")
+                self.problem(expression, needs, "match them, or read another fact")
         return program
 
-    def _problem(self, expression: Expression, message: str, fix: str = "", line: int = 1, column: int = 1) -> None:
+    def problem(self, expression: Expression, message: str, fix: str = "", line: int = 1, column: int = 1) -> None:
         place = expression.place(line, column)
         self.problems.append(Problem(expression.file, *place, message, fix, expression.path_at(line, column)))
 
@@ -154,8 +154,7 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
         annotations=tuple(
             CompiledAnnotation(f"{policy.name}.{each.key}", program)
             for each in policy.annotations
-            # A string, or null for no annotation: as dyn, the value is looked at when it is there.
-            if (program := scope.program(each.expression, environment, None)) is not None
+            if (program := _annotation(scope, each.expression, environment)) is not None
         ),
         exceptions=tuple(
             CompiledException(each.name, each.expires, each.ticket, program)
@@ -163,6 +162,14 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
             if (program := scope.program(each.expression, environment, cel.BOOL)) is not None
         ),
     )
+
+
+def _annotation(scope: _Scope, expression: Expression, environment: cel.Environment) -> cel.Program | None:
+    """The program of a string, or of null for no annotation; as dyn, the value is looked at when it is there."""
+    program = scope.program(expression, environment, None)
+    if program is not None and not any(cel.assignable(kind, program.type) for kind in (cel.STRING, cel.NULL)):
+        scope.problem(expression, f"has type {program.type}, needs string, or null for no annotation")
+    return program
 
 
 def _declared(kind: cel.Type) -> cel.Type:

@@ -129,7 +129,7 @@ class Service:
             "error" if outcome == "refused" else "info",
             f"policies {outcome}",
             revision=self.policies.revision.hash,
-            problems=[problem.text for problem in self.policies.problems],
+            problems=[problem.text for problem in self.policies.problems[:20]],
         )
 
     def tell_cluster(self, files: Sequence[str] = ()) -> None:
