@@ -48,7 +48,7 @@ def test_an_annotation_is_a_string_or_nothing(policy, problems, expression, foun
     assert found in problems(annotated)[0]
 
 
-@pytest.mark.parametrize("expression", ["'a'", "null", "dyn(1)", "request.name == '' ? null : request.name"])
+@pytest.mark.parametrize("expression", ["'a'", "null", "dyn(1)", "request.name == '' ? dyn(null) : request.name"])
 def test_an_annotation_whose_type_may_be_right_compiles(policy, compiled, expression) -> None:
     assert compiled(policy(validations=PASS, auditAnnotations=[{"key": "k", "valueExpression": expression}]))
 
