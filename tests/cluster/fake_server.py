@@ -93,6 +93,7 @@ class FakeServer:
         self._version = itertools.count(1001)
         self.version = 1000
         self._tokens: dict[str, tuple[int, list[bytes]]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -179,10 +180,11 @@ class FakeServer:
 
     async def _hold(self) -> None:
         self._server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        # A connection that is just being accepted is asyncio's until it is served; cancelled before, nobody closes it.
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.sleep(0)
 
     async def _changed(self, path: str, obj: Json, event: str) -> None:
         kept = self.kept[path]
@@ -210,6 +212,9 @@ class FakeServer:
                 writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -224,6 +229,7 @@ class FakeServer:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
+            self._serving.discard(task)
             for kept in self.kept.values():
                 if writer in kept.watchers:
                     kept.watchers.remove(writer)
