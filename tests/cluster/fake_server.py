@@ -179,12 +179,14 @@ class FakeServer:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _hold(self) -> None:
-        self._server.close()
-        # A connection that is just being accepted is asyncio's until it is served; cancelled before, nobody closes it.
+        # asyncio leaves a connection open that it is accepting when the server is closed.
+        for listener in self._server.sockets:
+            self._loop.remove_reader(listener.fileno())
         while asyncio.all_tasks() - {asyncio.current_task()}:
             for task in self._serving:
                 task.cancel()
             await asyncio.sleep(0)
+        self._server.close()
 
     async def _changed(self, path: str, obj: Json, event: str) -> None:
         kept = self.kept[path]
