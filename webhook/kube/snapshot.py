@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from webhook.kube.claims import Claim, read_template, stored_claim
 from webhook.kube.core import Node, NodeTopology, Pod, read_topology, stored_node, stored_pod
+from webhook.kube.node_ledger import NodeLedger, stored_node_ledger
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import Release
 from webhook.kube.resource import Slice, stored_slice
@@ -36,8 +37,20 @@ _HELD = {
     "Namespace": "namespaces",
     "DriverRollout": "rollouts",
     "NodeResourceTopology": "topologies",
+    "NodeLedger": "ledgers",
+}
+_GROUPS = {
+    "Node": "",
+    "Pod": "",
+    "Namespace": "",
+    "DriverRollout": GROUP,
+    "NodeResourceTopology": "topology.node.k8s.io",
+    "NodeLedger": GROUP,
 }
 _NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod"})
+
+KINDS = frozenset(_HELD)
+"""The kinds that a snapshot holds."""
 
 
 def _add(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
@@ -87,6 +100,7 @@ class Snapshot(Struct, frozen=True):
     namespaces: Map[str, Json] = Map()
     rollouts: Map[str, DriverRollout] = Map()
     topologies: Map[str, NodeTopology] = Map()
+    ledgers: Map[str, NodeLedger] = Map()
     pools: Map[Key, tuple[Slice, ...]] = Map()
     node_slices: Map[str, tuple[Slice, ...]] = Map()
     driver_slices: Map[str, Map[str, None]] = Map()
@@ -126,6 +140,8 @@ class Snapshot(Struct, frozen=True):
                 return replace(bare, rollouts=bare.rollouts.set(name, read_rollout(obj)))
             case "NodeResourceTopology":
                 return replace(bare, topologies=bare.topologies.set(name, read_topology(obj)))
+            case "NodeLedger":
+                return replace(bare, ledgers=bare.ledgers.set(name, stored_node_ledger(obj)))
         return bare
 
     def remove(self, obj: Json) -> Snapshot:
@@ -151,7 +167,13 @@ class Snapshot(Struct, frozen=True):
                 return replace(self, rollouts=self.rollouts.delete(name))
             case "NodeResourceTopology" if name in self.topologies:
                 return replace(self, topologies=self.topologies.delete(name))
+            case "NodeLedger" if name in self.ledgers:
+                return replace(self, ledgers=self.ledgers.delete(name))
         return self
+
+    def with_ledger(self, ledger: NodeLedger) -> Snapshot:
+        """This snapshot with ``ledger`` in place of the ledger of its node."""
+        return replace(self, ledgers=self.ledgers.set(ledger.node, ledger))
 
     def with_claim(self, claim: Claim) -> Snapshot:
         """This snapshot with ``claim`` in place of the claim of that namespace and name."""
@@ -280,14 +302,12 @@ def _kind(obj: Json) -> str:
     """The kind, empty for a group whose kind only shares the name with one of ours."""
     kind, version = text(obj.get("kind")), text(obj.get("apiVersion"))
     group = version.partition("/")[0] if "/" in version else ""
-    expected = {
-        "Node": "",
-        "Pod": "",
-        "Namespace": "",
-        "DriverRollout": GROUP,
-        "NodeResourceTopology": "topology.node.k8s.io",
-    }.get(kind, "resource.k8s.io")
-    return kind if group == expected else ""
+    return kind if group == group_of(kind) else ""
+
+
+def group_of(kind: str) -> str:
+    """The API group of a kind that snapshots hold, empty for the core group."""
+    return _GROUPS.get(kind, "resource.k8s.io")
 
 
 def _kept(obj: Json) -> Json:
