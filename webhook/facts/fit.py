@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from webhook.facts.account import Account, Amounts, bookable, rounded
 from webhook.facts.footprint import Footprint, footprint
-from webhook.facts.placement import claim_node
+from webhook.facts.placement import roams
 from webhook.facts.pods import PodRequest, budget_problems, pod_claims, pod_id, pod_request, will_count
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
@@ -110,7 +110,7 @@ def fit_problems(
     ]
     if account is None:
         if claim is not None:
-            findings.append(_nowhere(claim, snapshot))
+            findings.append(_nowhere(claim, cost, pod, snapshot))
         return Fit(tuple(findings), ())
     if claim is not None and pod is None:
         findings.append(_podless(claim))
@@ -220,13 +220,21 @@ def _podless(claim: Claim) -> Finding:
     )
 
 
-def _nowhere(claim: Claim, snapshot: Snapshot) -> Finding:
-    node = claim_node(claim, snapshot)
+def _nowhere(claim: Claim, cost: Footprint, pod: Pod | None, snapshot: Snapshot) -> Finding:
+    if cost.node:
+        has, needs = f"node {cost.node}, which is not known", "a known node, to judge whether the claim fits"
+        return Finding("node-unknown", WHERE, has, needs, "wait until the node is registered", "warning")
+    holder = next((holder for holder in claim.reserved_for if holder.is_pod), None)
+    why = "nobody it is reserved for" if holder is None else f"pod {holder.name} is not known"
+    if pod is not None:
+        why = f"pod {pod.name} has none yet"
+    # Devices of several nodes are refused as such; a 1.37 overhead without a pod costs no node anything.
+    charged = roams(claim, snapshot) and (cost.mapped or holder is not None)
     return Finding(
         "node-unknown",
         WHERE,
-        f"node {node}, which is not known" if node else "no one node",
-        "a known node, to judge whether the claim fits",
-        "wait until the node is registered, or name the node in the allocation's node selector",
-        "warning" if node else "info",
+        f"no one node ({why})",
+        "one node, whose account is charged for the claim and its pod",
+        "reserve the claim in the write that allocates it, for a pod whose status.nominatedNodeName tells its node",
+        "error" if charged else "info",
     )

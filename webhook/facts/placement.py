@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.facts.matching import device_applies
 from webhook.facts.pool_survey import survey, view
-from webhook.kube.claims import Claim, Result
+from webhook.kube.claims import Allocation, Claim, Result
 from webhook.kube.core import Pod
 from webhook.kube.raw import text
 from webhook.kube.resource import Device, Slice
@@ -63,15 +63,39 @@ def consumers(claim: Claim, snapshot: Snapshot) -> list[Pod]:
     return found
 
 
-def claim_node(claim: Claim, snapshot: Snapshot) -> str:
+def destination(pod: Pod) -> str:
+    """The node of a pod: where it is bound, else where its scheduler says that it goes (``nominatedNodeName``, which it
+    writes before it allocates anything); may be empty.
+    """
+    return pod.node or pod.nominated
+
+
+def claim_node(claim: Claim, snapshot: Snapshot, consumer: Pod | None = None) -> str:
     """The node a claim is allocated on: the one its allocation names, else the one node of its devices' slices, else
-    the one node of the pods it is reserved for; empty when it is not allocated or on no one node.
+    that of ``consumer``, or of the first pod it is reserved for that has one (a claim that :func:`roams`); empty when
+    it is not allocated or nothing tells.
+    """
+    if claim.allocation is None:
+        return ""
+    if claim.allocation.node:
+        return claim.allocation.node
+    nodes = _device_nodes(claim.allocation, snapshot)
+    if nodes:
+        return nodes.pop() if len(nodes) == 1 else ""
+    pods = [pod for pod in consumers(claim, snapshot) if not pod.terminal] if consumer is None else [consumer]
+    return next((name for name in map(destination, pods) if name), "")
+
+
+def roams(claim: Claim, snapshot: Snapshot) -> bool:
+    """Whether the claim is allocated and neither that nor its devices name a node (network-attached devices, pools that
+    choose nodes by labels): its mapping is charged where its pod is, overhead where each of its pods is.
     """
     allocation = claim.allocation
-    if allocation is None:
-        return ""
-    if allocation.node:
-        return allocation.node
+    return allocation is not None and not allocation.node and not _device_nodes(allocation, snapshot)
+
+
+def _device_nodes(allocation: Allocation, snapshot: Snapshot) -> set[str]:
+    """The nodes that devices of the allocation belong to, each to one."""
     nodes: set[str] = set()
     for result in allocation.results:
         named = {
@@ -83,6 +107,4 @@ def claim_node(claim: Claim, snapshot: Snapshot) -> str:
         if len(named) == 1:
             nodes |= named
     nodes.discard("")
-    if not nodes:
-        nodes = {pod.node for pod in consumers(claim, snapshot) if pod.node and not pod.terminal}
-    return nodes.pop() if len(nodes) == 1 else ""
+    return nodes

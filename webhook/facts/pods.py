@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from webhook.facts.account import Amounts, add, bookable, rounded
 from webhook.facts.footprint import Footprint, footprint
+from webhook.facts.placement import roams
 from webhook.kube.claims import Claim
 from webhook.kube.core import Container, Pod
 from webhook.kube.finding import Finding
@@ -212,7 +213,8 @@ def will_count(
     cost_of: Callable[[Claim], Footprint] | None = None,
 ) -> Counted:
     """What the scheduler will count for a pod that is being placed on ``node`` with these claims, each given with its
-    pod-local name; claims that are not allocated there count nothing yet. ``cost_of`` as for :func:`counted`.
+    pod-local name; claims that are not allocated there count nothing yet, and one that roams no more than the
+    overhead there. ``cost_of`` as for :func:`counted`.
     """
     amounts: dict[str, Number] = {}
     overhead: dict[str, Number] = {}
@@ -221,4 +223,6 @@ def will_count(
         if cost.node == node:
             add(amounts, cost.amounts)
             add(overhead, cost.overhead(len(pod.users(local))))
+        elif cost.costs and roams(claim, snapshot):
+            add(overhead, footprint(claim, snapshot, node).overhead(len(pod.users(local))))
     return Counted(amounts, overhead)

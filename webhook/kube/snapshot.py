@@ -86,7 +86,8 @@ class Snapshot(Struct, frozen=True):
     ``node_shapes`` names of nodes with equal allocatable and equal slices, ``claims_by_uid``,
     ``device_claims`` claims that hold the device (driver, pool, device), ``pool_claims`` claims that hold any
     device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
-    by ``spec.nodeName``, ``claim_pods`` pods that use the claim (namespace, name). ``seen`` tells by kind when the
+    by ``spec.nodeName``, ``nominated_pods`` pods with claims that have no node yet by ``status.nominatedNodeName``,
+    ``claim_pods`` pods that use the claim (namespace, name). ``seen`` tells by kind when the
     view of it was last known to be current; kinds that are not in it, as those of files, are never stale.
     """
 
@@ -113,6 +114,7 @@ class Snapshot(Struct, frozen=True):
     node_claims: Map[str, tuple[Claim, ...]] = Map()
     pods_by_uid: Map[str, Pod] = Map()
     node_pods: Map[str, tuple[Pod, ...]] = Map()
+    nominated_pods: Map[str, tuple[Pod, ...]] = Map()
     claim_pods: Map[Key, tuple[Pod, ...]] = Map()
     seen: Map[str, datetime] = Map()
 
@@ -281,6 +283,7 @@ class Snapshot(Struct, frozen=True):
             pods=self.pods.set((pod.namespace, pod.name), pod),
             pods_by_uid=self.pods_by_uid.set(pod.uid, pod) if pod.uid else self.pods_by_uid,
             node_pods=_add(self.node_pods, pod.node, pod) if pod.node else self.node_pods,
+            nominated_pods=_add(self.nominated_pods, pod.nominated, pod) if _nominated(pod) else self.nominated_pods,
             claim_pods=claim_pods,
         )
 
@@ -294,8 +297,13 @@ class Snapshot(Struct, frozen=True):
             pods=self.pods.delete((pod.namespace, pod.name)),
             pods_by_uid=uids.delete(pod.uid) if uids.get(pod.uid) is pod else uids,
             node_pods=_drop(self.node_pods, pod.node, pod),
+            nominated_pods=_drop(self.nominated_pods, pod.nominated, pod) if _nominated(pod) else self.nominated_pods,
             claim_pods=claim_pods,
         )
+
+
+def _nominated(pod: Pod) -> bool:
+    return bool(pod.nominated and pod.claims) and not pod.node
 
 
 def _kind(obj: Json) -> str:

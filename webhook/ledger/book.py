@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from webhook.facts.account import Account, ClaimPart, PodPart, account_of, add
 from webhook.facts.footprint import Footprint, footprint
-from webhook.facts.placement import claim_node, consumers
+from webhook.facts.placement import claim_node, consumers, destination, roams
 from webhook.facts.pods import counted, entry_overhead, pod_claims, pod_id, pod_request, reserved_to
 from webhook.facts.zones import zone_capacities
 from webhook.kube.claims import Claim
@@ -122,14 +122,15 @@ def _inputs(snapshot: Snapshot, node: str) -> Iterator[object]:
     yield snapshot.topologies.get(node)
     slices = snapshot.node_slices.get(node, _NOTHING)
     pods = snapshot.node_pods.get(node, ())
+    nominated = snapshot.nominated_pods.get(node, ())
     claims = snapshot.node_claims.get(node, ())
-    yield from (slices, pods or _NOTHING, claims or _NOTHING)
+    yield from (slices, pods or _NOTHING, nominated or _NOTHING, claims or _NOTHING)
     pools = dict.fromkeys(item.key for item in snapshot.node_slices.get(node, ()))
     for pool in pools:
         yield snapshot.pools.get(pool, _NOTHING)
         yield snapshot.pool_claims.get(pool, _NOTHING)
     elsewhere: list[Claim] = list(claims)
-    for pod in pods:
+    for pod in (*pods, *nominated):
         for name in pod.claim_names.values():
             claim = snapshot.claims.get((pod.namespace, name))
             yield claim
@@ -159,7 +160,7 @@ def node_claims(snapshot: Snapshot, node: str) -> list[Claim]:
     found: dict[str, Claim] = {claim.key: claim for claim in snapshot.node_claims.get(node, ())}
     pools = dict.fromkeys(item.key for item in snapshot.node_slices.get(node, ()))
     unnamed = [claim for pool in pools for claim in snapshot.pool_claims.get(pool, ()) if not _named(claim)]
-    for pod in snapshot.node_pods.get(node, ()):
+    for pod in (*snapshot.node_pods.get(node, ()), *snapshot.nominated_pods.get(node, ())):
         unnamed += [claim for _, claim in pod_claims(pod, snapshot) if not _named(claim)]
     for claim in unnamed:
         if claim.key not in found and claim_node(claim, snapshot) == node:
@@ -187,7 +188,14 @@ def _node_book(snapshot: Snapshot, node: str, memo: _Parts) -> NodeBook:
         parts[claim.id] = made.part
         costs[claim.key] = made
         charges.update((charge.key, charge) for charge in made.charges)
-        coming.update((pod_id(pod), pod) for pod in consumers(claim, snapshot) if not pod.node and not pod.terminal)
+        on_their_way = [pod for pod in consumers(claim, snapshot) if not pod.node and not pod.terminal]
+        if on_their_way and roams(claim, snapshot):
+            on_their_way = [pod for pod in on_their_way if destination(pod) == node]
+        coming.update((pod_id(pod), pod) for pod in on_their_way)
+    for pod in snapshot.nominated_pods.get(node, ()):
+        claims = [claim for _, claim in pod_claims(pod, snapshot)]
+        if any(roams(claim, snapshot) and pod in consumers(claim, snapshot) for claim in claims):
+            coming[pod_id(pod)] = pod
     pods: dict[str, PodPart] = {}
     for pod in sorted(snapshot.node_pods.get(node, ()), key=_key):
         if not pod.terminal and pod_id(pod) not in pods:
@@ -266,11 +274,14 @@ def _overhead(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> d
     total: dict[str, Number] = {}
     for local, claim in pod_claims(pod, snapshot):
         made = costs.get(claim.key)
-        if made is None or not reserved_to(pod, claim):
+        if not reserved_to(pod, claim):
             continue
-        if made.cost.missing:
-            entries = [entry_overhead(entry) for entry in pod.entries if entry.claim == claim.name]
-            add(total, entries[0] if entries else made.cost.overhead(len(pod.users(local))))
+        if made is not None:
+            cost = made.cost
+        elif roams(claim, snapshot):
+            cost = footprint(claim, snapshot, destination(pod))
         else:
-            add(total, made.cost.overhead(len(pod.users(local))))
+            continue
+        entries = [entry_overhead(entry) for entry in pod.entries if cost.missing and entry.claim == claim.name]
+        add(total, entries[0] if entries else cost.overhead(len(pod.users(local))))
     return total

@@ -171,7 +171,8 @@ def unplaced(snapshot: Snapshot) -> list[Difference]:
         if claim.allocation is None or claim.allocation.node in snapshot.nodes:
             continue
         node = claim_node(claim, snapshot)
-        if node not in snapshot.nodes and (cost := footprint(claim, snapshot, node)).costs:
+        # Overhead alone is charged with its pods.
+        if node not in snapshot.nodes and (cost := footprint(claim, snapshot, node)).mapped:
             finding = Finding(
                 "node-unknown",
                 "status.allocation",

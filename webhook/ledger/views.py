@@ -120,14 +120,17 @@ def account_json(account: Account) -> Json:
     }
 
 
-def pools_json(snapshot: Snapshot, node: str, now: datetime) -> list[Json]:
-    """The pools with slices on the node and the phase of each, as seen from there; a hold is among the reasons."""
+def pools_json(snapshot: Snapshot, node: str, now: datetime, charges: Iterable[Charge] = ()) -> list[Json]:
+    """The pools with slices on the node, or whose claims ``charges`` are of, and the phase of each, as seen from there;
+    a hold is among the reasons.
+    """
     rows: list[Json] = []
     used = {
         (result.driver, result.pool)
         for claim in snapshot.node_claims.get(node, ())
         for result in (claim.allocation.results if claim.allocation else ())
     }
+    used |= {(charge.key.driver, charge.key.pool) for charge in charges}
     for driver, pool in sorted({item.key for item in snapshot.node_slices.get(node, ())} | used):
         state = pool_state(snapshot, driver, pool, node, now)
         hold = held(rollout_of(snapshot, driver), current(snapshot, driver, pool, node).digests, now)
@@ -155,7 +158,7 @@ def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json 
         "uid": page.account.uid,
         **account_json(page.account),
         "charges": [charge_json(charge) for charge in page.charges],
-        "pools": pools_json(snapshot, node, now),
+        "pools": pools_json(snapshot, node, now, page.charges),
         "differences": [difference_json(difference) for difference in page.differences],
     }
 

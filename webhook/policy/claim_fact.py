@@ -20,6 +20,7 @@ from webhook.facts.rollout import allocation_rollout_problems, request_hold_prob
 from webhook.facts.sharing import sharing_problems
 from webhook.facts.siblings import sibling_problems
 from webhook.kube.claims import Claim, read_claim, read_template
+from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
 from webhook.policy.fact import fact, struct
@@ -105,7 +106,7 @@ class ClaimFact:
     @fact(STRING)
     def node(self) -> str:
         """The node of the allocation; empty when there is none or it is not one node."""
-        return claim_node(self.model, self._facts.snapshot)
+        return claim_node(self.model, self._facts.snapshot, self._newcomer)
 
     @fact(list_of(STRING))
     def drivers(self) -> list[str]:
@@ -203,15 +204,19 @@ class ClaimFact:
 
     @cached_property
     def _footprint(self) -> Footprint:
-        return footprint(self.model, self._facts.snapshot)
+        return footprint(self.model, self._facts.snapshot, self._facts.node_name)
+
+    @cached_property
+    def _newcomer(self) -> Pod | None:
+        """The pod that needs room: the one that this write adds (the others are charged already), else the first."""
+        before = {consumer.uid for consumer in self.old.reserved_for} if self.old is not None else set()
+        pods = consumers(self.model, self._facts.snapshot)
+        return next((pod for pod in pods if pod.uid not in before), pods[0] if pods else None)
 
     @cached_property
     def _fit(self) -> Fit:
-        before = {consumer.uid for consumer in self.old.reserved_for} if self.old is not None else set()
-        pods = consumers(self.model, self._facts.snapshot)
-        # The pod that this write adds is the one that needs room; the others are charged already.
-        pod = next((pod for pod in pods if pod.uid not in before), pods[0] if pods else None)
-        return fit_problems(self.model, pod, self._facts.account, self._facts.snapshot, self._footprint)
+        facts = self._facts
+        return fit_problems(self.model, self._newcomer, facts.account, facts.snapshot, self._footprint)
 
     def _below_spec(self, found: list[Finding]) -> list[Finding]:
         """Paths of a template's claim stand below ``spec.spec``."""

@@ -53,7 +53,8 @@ def _ledger(snapshot: Snapshot, book: Book) -> Iterator[GaugeMetricFamily]:
     used: list[tuple[list[str], float]] = []
     for node in sorted(snapshot.nodes):
         # What other nodes use, everybody else's metrics tell; with them this would grow with the whole cluster.
-        if node in snapshot.node_claims or any(item.mapped for item in snapshot.node_slices.get(node, ())):
+        claims = node in snapshot.node_claims or any(pod.claim_names for pod in snapshot.node_pods.get(node, ()))
+        if claims or any(item.mapped for item in snapshot.node_slices.get(node, ())):
             account = book.account(snapshot, node)
             if account is not None:
                 _account(account, capacity, used)
