@@ -1,0 +1,137 @@
+"""What a recorded object keeps: the fields that accounts and decisions depend on, and nothing that may be secret.
+
+Named one by one, so that what is not known here is left out: environment, volumes, commands, annotations (`kubectl
+apply` keeps a whole pod in one), parameters for drivers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from webhook.kube.claims import EXTENDED_RESOURCE_ANNOTATION
+from webhook.kube.raw import Json
+from webhook.kube.rollout import GROUP
+
+# True keeps a value as it is; a dict names the members kept of an object, a list those of each object in an array.
+_Kept = bool | dict[str, Any] | list[Any]
+
+_METADATA: Final[dict[str, _Kept]] = {
+    "name": True,
+    "namespace": True,
+    "uid": True,
+    "resourceVersion": True,
+    "generation": True,
+    "creationTimestamp": True,
+    "deletionTimestamp": True,
+    "labels": True,
+    "annotations": {EXTENDED_RESOURCE_ANNOTATION: True},
+    "ownerReferences": [{"apiVersion": True, "kind": True, "name": True, "uid": True, "controller": True}],
+    "managedFields": [{"time": True}],
+}
+_CONDITIONS: Final[_Kept] = [{"type": True, "status": True}]
+_CONTAINERS: Final[_Kept] = [{"name": True, "resources": True, "restartPolicy": True}]
+_CONTAINER_STATUSES: Final[_Kept] = [{"name": True, "allocatedResources": True, "resources": True}]
+_CLAIM_SPEC: Final[_Kept] = {"devices": {"requests": True, "constraints": True}}
+
+_FIELDS: Final[Mapping[tuple[str, str], dict[str, _Kept]]] = {
+    ("", "Node"): {
+        "status": {
+            "capacity": True,
+            "allocatable": True,
+            "conditions": _CONDITIONS,
+            "declaredFeatures": True,
+            "nodeInfo": {"bootID": True, "kubeletVersion": True},
+        }
+    },
+    ("", "Namespace"): {},
+    ("", "Pod"): {
+        "spec": {
+            "nodeName": True,
+            "schedulerName": True,
+            "containers": _CONTAINERS,
+            "initContainers": _CONTAINERS,
+            "overhead": True,
+            "resources": True,
+            "resourceClaims": True,
+            "schedulingGates": True,
+        },
+        "status": {
+            "phase": True,
+            "nominatedNodeName": True,
+            "startTime": True,
+            "conditions": _CONDITIONS,
+            "containerStatuses": _CONTAINER_STATUSES,
+            "initContainerStatuses": _CONTAINER_STATUSES,
+            "resourceClaimStatuses": True,
+            "extendedResourceClaimStatus": True,
+            "nodeAllocatableResourceClaimStatuses": True,
+        },
+    },
+    ("resource.k8s.io", "ResourceSlice"): {"spec": True},
+    ("resource.k8s.io", "ResourceClaim"): {
+        "spec": _CLAIM_SPEC,
+        "status": {
+            "allocation": {"devices": {"results": True}, "nodeSelector": True, "allocationTimestamp": True},
+            "reservedFor": True,
+        },
+    },
+    ("resource.k8s.io", "ResourceClaimTemplate"): {"spec": {"spec": _CLAIM_SPEC}},
+    ("resource.k8s.io", "DeviceClass"): {"spec": {"selectors": True, "extendedResourceName": True}},
+    ("topology.node.k8s.io", "NodeResourceTopology"): {"zones": True},
+    (GROUP, "DriverRollout"): {"spec": True},
+    (GROUP, "NodeLedger"): {"spec": True, "status": True},
+}
+
+
+def recorded(obj: Json) -> Json | None:
+    """The part of ``obj`` that is recorded; None for a kind that no account and no decision depends on."""
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    fields = _FIELDS.get((group, str(obj.get("kind", ""))))
+    if fields is None:
+        return None
+    found = _kept(obj, {"metadata": _METADATA, **fields})
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **found}
+
+
+def _kept(value: Any, kept: _Kept) -> Any:
+    if kept is True:
+        return value
+    if isinstance(kept, dict):
+        if not isinstance(value, dict):
+            return {}
+        return {name: _kept(value[name], part) for name, part in kept.items() if value.get(name) is not None}
+    rows = value if isinstance(value, list) else []
+    assert isinstance(kept, list)
+    return [_kept(row, kept[0]) for row in rows if isinstance(row, dict)]
+
+
+def _fragment(value: object) -> orjson.Fragment:
+    """The devices of a slice that nobody has decoded yet."""
+    if isinstance(value, msgspec.Raw):
+        return orjson.Fragment(bytes(value))
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def encoded(value: object) -> bytes:
+    """``value`` as JSON: members sorted, no white space (devices that were never decoded stay as they came)."""
+    try:
+        return orjson.dumps(value, default=_fragment, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # integers beyond 64 bits and halves of surrogate pairs, which files may hold
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_decoded).encode()
+
+
+def _decoded(value: object) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def digest(value: object) -> str:
+    """The digest of a JSON value: the same for equal values, however they are written."""
+    return f"sha256:{hashlib.sha256(encoded(value)).hexdigest()}"

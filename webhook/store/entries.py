@@ -1,0 +1,149 @@
+"""From what a view of the cluster tells to the rows of the journal: what changes nothing is not written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Final
+
+from webhook.kube.raw import Json, mapping, sequence, text
+from webhook.kube.release import Release
+from webhook.ledger.events import Event, event_json, event_of
+from webhook.ledger.recorded import encoded, recorded
+from webhook.store.segment import Entry, Key, Latest, Segment
+
+# Of these a new version alone is no change: most of their writes are heartbeats and progress that is not recorded. The
+# version of a slice or claim is part of a charge.
+_BUSY: Final = frozenset({"Node", "Pod"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object that was made or changed, or that is gone."""
+
+    obj: Json
+    observed: datetime
+    gone: bool
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+        return text(self.obj.get("kind"))
+
+    @property
+    def weight(self) -> int:
+        """How much it holds while it waits; slices are large by their devices."""
+        return 1 + len(sequence(mapping(self.obj.get("spec")).get("devices")))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All objects (namespace, name) of a kind that there are at a moment."""
+
+    kind: str
+    keys: frozenset[tuple[str, str]]
+    observed: datetime
+    weight = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The release that is judged by from a moment on."""
+
+    release: Release
+    observed: datetime
+    kind = "Release"
+    weight = 1
+
+
+Told = Seen | Whole | Judged
+
+
+def entries(
+    segment: Segment, told: Sequence[Told], lost: Mapping[str, int], release: Release | None, now: datetime
+) -> tuple[list[Entry], Release | None]:
+    """The rows for ``told``, after those of ``segment``, which was last told ``release``; and the release told last.
+    ``lost`` is how many events of each kind are missing from here on, until everything was told again.
+    """
+    held = _Held(segment)
+    made: list[Entry | None] = []
+    if lost:
+        made.append(Entry("gap", encoded({"observed": _said(now), "lost": dict(lost)})))
+    for item in told:
+        match item:
+            case Seen(obj, observed, gone):
+                made.append(_gone(_key(obj), _version(obj), observed, held) if gone else _put(obj, observed, held))
+            case Whole(kind, keys, observed):
+                made += [_gone(key, "", observed, held) for key in held.keys(kind) if (key[1], key[2]) not in keys]
+            case Judged(judged, observed) if judged != release:
+                release = judged
+                value = {"observed": _said(observed), "minor": release.minor, "gates": dict(release.gates)}
+                made.append(Entry("release", encoded(value)))
+    return [each for each in made if each is not None], release
+
+
+class _Held:
+    """What was last written of each object: in the segment, or in rows that are yet to come."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._new: dict[Key, Latest | None] = {}
+
+    def get(self, key: Key) -> Latest | None:
+        return self._new[key] if key in self._new else self._segment.latest(key)
+
+    def set(self, key: Key, latest: Latest | None) -> None:
+        self._new[key] = latest
+
+    def keys(self, kind: str) -> list[Key]:
+        keys = {key: None for key in self._segment.keys(kind) if self._new.get(key, key) is not None}
+        keys |= {key: None for key, latest in self._new.items() if latest is not None and key[0] == kind}
+        return list(keys)
+
+
+def _put(obj: Json, observed: datetime, held: _Held) -> Entry | None:
+    kept = recorded(obj)
+    if kept is None:
+        return None
+    try:
+        event = event_of(kept, observed)
+    except ValueError:  # without a name it is no object of the cluster
+        return None
+    content = _content(kept)
+    known = held.get(event.place)
+    if known is not None and (known.uid, known.content) == (event.uid, content):
+        return None
+    latest = Latest(event.uid, event.resource_version, content)
+    held.set(event.place, latest)
+    return Entry("event", encoded(event_json(event)), event.place, latest)
+
+
+def _gone(key: Key, version: str, observed: datetime, held: _Held) -> Entry | None:
+    known = held.get(key)
+    if known is None:
+        return None
+    held.set(key, None)
+    event = Event("gone", *key, known.uid, version or known.version, observed, "", None)
+    return Entry("event", encoded(event_json(event)), key, None)
+
+
+def _content(kept: Json) -> bytes:
+    if kept["kind"] in _BUSY:
+        metadata = {name: value for name, value in kept["metadata"].items() if name != "resourceVersion"}
+        kept = {**kept, "metadata": metadata}
+    return blake2b(encoded(kept), digest_size=16).digest()
+
+
+def _key(obj: Json) -> Key:
+    metadata = mapping(obj.get("metadata"))
+    return (text(obj.get("kind")), text(metadata.get("namespace")), text(metadata.get("name")))
+
+
+def _version(obj: Json) -> str:
+    return text(mapping(obj.get("metadata")).get("resourceVersion"))
+
+
+def _said(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,248 @@
+"""The journal: what was seen of the cluster, event by event, in a folder of segments that keep a bounded size and age.
+
+Written in a thread of its own. Whoever tells it something never waits and never fails: what cannot be written is
+counted, told once, and made good by having everything told again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, TextIO
+
+from webhook.kube.raw import Json
+from webhook.kube.release import Release
+from webhook.store.entries import Judged, Seen, Told, Whole, entries
+from webhook.store.segment import BrokenSegmentError, Segment, number_of, remove, segments, size_of
+
+MEBIBYTE: Final = 1024 * 1024
+# What may wait to be written: about a hundred thousand small objects, or as many devices of slices.
+WAITING: Final = 100_000
+# Events of one transaction: each waits for the disk.
+_BATCH: Final = 2_000
+# Between tries where nothing can be written, seconds.
+_PAUSES: Final = (0.2, 1.0, 5.0)
+
+
+class JournalInUseError(Exception):
+    """Another process writes to the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``segment`` and ``total`` in bytes, ``age`` of what is kept. A segment also ends after a tenth of ``age``."""
+
+    segment: int = 64 * MEBIBYTE
+    total: int = 512 * MEBIBYTE
+    age: timedelta = timedelta(days=7)
+
+
+class Journal:
+    """Writes to the segments of ``folder``, which is made. ``tell`` writes a line of the log, ``failed`` counts by kind
+    what could not be written. Raises OSError for a folder that cannot be used, JournalInUseError.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], datetime],
+        tell: Callable[..., object] = lambda *_, **__: None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._tell = tell
+        self._limits = limits or Limits()
+        self._lock_file = _locked(folder)
+        self._segment: Segment | None = None
+        self._carried = 0
+        self._release: Release | None = None
+        self._items: deque[Told] = deque()
+        self._weight = 0
+        self._lost: Counter[str] = Counter()
+        self._more = threading.Condition()
+        self._accepted = self._written = 0
+        self._ending = False
+        self._wanting = False
+        self._problem = ""
+        self.failed: Callable[[str, int], object] = lambda kind, count: None
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, obj: Json) -> None:
+        """``obj`` was made or changed."""
+        self._add(Seen(obj, self._clock(), gone=False))
+
+    def gone(self, obj: Json) -> None:
+        """The object of this kind, namespace and name is there no more; its resource version, where it has one, is that
+        of its deletion.
+        """
+        self._add(Seen(obj, self._clock(), gone=True))
+
+    def whole(self, kind: str, keys: Iterable[tuple[str, str]]) -> None:
+        """There are these objects (namespace, name) of ``kind`` at this moment, and no others."""
+        self._add(Whole(kind, frozenset(keys), self._clock()))
+
+    def judged(self, release: Release) -> None:
+        """Reviews are judged by ``release`` from now on."""
+        self._add(Judged(release, self._clock()))
+
+    def wants(self) -> bool:
+        """Whether something was lost, so that everything has to be told once more; true once for each such time."""
+        wanting, self._wanting = self._wanting, False
+        return wanting
+
+    def check(self) -> tuple[str, bool, str]:
+        """(check, whether it is fine, what to know) for ``/readyz``: a journal that fails stops nothing."""
+        problem = self._problem
+        return ("journal", True, f"ok, but {problem}" if problem else f"ok, {self._written} told")
+
+    def flush(self, seconds: float = 10.0) -> bool:
+        """Wait until what was told up to now is on the disk; whether it is."""
+        with self._more:
+            wanted = self._accepted
+            return self._more.wait_for(lambda: self._written >= wanted, seconds)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Write what waits, for ``seconds`` at most, and end."""
+        with self._more:
+            self._ending = True
+            self._more.notify_all()
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self._lock_file.close()
+
+    def _add(self, item: Told) -> None:
+        with self._more:
+            if self._items and self._weight + item.weight > WAITING:
+                self._lost[item.kind] += 1
+                return
+            self._items.append(item)
+            self._weight += item.weight
+            self._accepted += 1
+            self._more.notify_all()
+
+    def _work(self) -> None:
+        tries = 0
+        batch: list[Told] = []
+        while True:
+            if not batch:
+                batch = self._next()
+            if not batch and not self._lost:
+                break
+            try:
+                self._write(batch)
+            except (sqlite3.Error, OSError, BrokenSegmentError) as error:
+                self._failed(batch, error)
+                if self._ending:
+                    break
+                with self._more:
+                    self._more.wait_for(lambda: self._ending, _PAUSES[min(tries, len(_PAUSES) - 1)])
+                tries += 1
+                continue
+            if tries:
+                self._tell("info", "journal written again")
+            tries, self._problem = 0, ""
+            with self._more:
+                self._written += len(batch)
+                self._more.notify_all()
+            batch = []
+        if self._segment is not None:
+            with suppress(sqlite3.Error):
+                self._segment.close()
+
+    def _next(self) -> list[Told]:
+        with self._more:
+            self._more.wait_for(lambda: self._items or self._lost or self._ending)
+            batch = [self._items.popleft() for _ in range(min(_BATCH, len(self._items)))]
+            self._weight -= sum(item.weight for item in batch)
+            return batch
+
+    def _write(self, batch: list[Told]) -> None:
+        segment = self._open()
+        with self._more:
+            lost, self._lost = self._lost, Counter()
+        try:
+            made, release = entries(segment, batch, lost, self._release, self._clock())
+            segment.append(made)
+        except BaseException:
+            with self._more:
+                self._lost += lost
+            raise
+        self._release = release
+        if lost:
+            for kind, count in lost.items():
+                self.failed(kind, count)
+            self._tell("warning", "journal events lost", **lost)
+            self._wanting = True
+        self._turn(segment)
+
+    def _failed(self, batch: list[Told], error: Exception) -> None:
+        for kind in {item.kind for item in batch}:
+            self.failed(kind, 1)
+        if not self._problem:
+            self._tell("error", "journal not written", message=str(error), folder=str(self._folder))
+        self._problem = f"it cannot be written: {error}"
+        if self._segment is not None:
+            # Whether the last write is there is not known; what is there is seen when the segment is opened again.
+            with suppress(sqlite3.Error):
+                self._segment.close()
+            self._segment = None
+
+    def _open(self) -> Segment:
+        """The segment to write to: the last of the folder where that is whole, else a new one."""
+        if self._segment is not None:
+            return self._segment
+        self._release = None
+        known = segments(self._folder)
+        if not known:
+            self._segment = Segment.make(self._folder, 1, self._clock(), None)
+            return self._segment
+        try:
+            self._segment = Segment(known[-1])
+        except BrokenSegmentError as error:
+            # It is left as it is, for whoever can make something of it.
+            self._tell("error", "journal broken", message=str(error))
+            self._segment = Segment.make(self._folder, number_of(known[-1]) + 1, self._clock(), None)
+            self._lost["journal"] += 1
+        return self._segment
+
+    def _turn(self, segment: Segment) -> None:
+        """Begin another segment where this one is large or old enough, and delete the oldest ones."""
+        limits, now = self._limits, self._clock()
+        # What is carried over may be large itself: a segment is worth beginning only once as much came in.
+        large = size_of(segment.path) > max(limits.segment, 2 * self._carried)
+        old = now - datetime.fromisoformat(segment.begun) > limits.age / 10
+        if not large and not old:
+            return
+        self._segment = Segment.make(self._folder, number_of(segment.path) + 1, now, segment)
+        segment.close()
+        self._carried = size_of(self._segment.path)
+        *closed, _ = segments(self._folder)
+        sizes = {path: size_of(path) for path in closed}
+        total = sum(sizes.values()) + self._carried
+        for path in closed:
+            ended = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            if total > limits.total or datetime.now(UTC) - ended > limits.age:
+                remove(path)
+                total -= sizes[path]
+
+
+def _locked(folder: Path) -> TextIO:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = open(folder / "lock", "a")  # noqa: SIM115 - held until the end
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise JournalInUseError(
+            f"{folder}: another process writes its journal there; give each its own folder"
+        ) from error
+    return file
