@@ -12,6 +12,7 @@ from hashlib import blake2b
 from msgspec.structs import replace
 
 from webhook import folder
+from webhook.cluster.recorder import Recorder, Unrecorded
 from webhook.facts.rollout_document import document_problems
 from webhook.kube import schema
 from webhook.kube.documents import Document, Unreadable, load
@@ -20,7 +21,7 @@ from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import SUPPORTED, Release
 from webhook.kube.resource import carries
 from webhook.kube.rollout import GROUP
-from webhook.kube.snapshot import Snapshot
+from webhook.kube.snapshot import KINDS, Snapshot
 
 Key = tuple[str, str, str]
 
@@ -84,11 +85,18 @@ class Cluster:
 
     An object given twice (kind, namespace, name) counts as the later path, file or document has it; ``notes`` says so,
     and what is wrong with a DriverRollout.
-    ``problems`` is what could not be read. ``minor`` None chooses the release by the objects. Raises OSError for a
-    path that is not there.
+    ``problems`` is what could not be read. ``minor`` None chooses the release by the objects. ``recorder`` is told
+    what changes. Raises OSError for a path that is not there.
     """
 
-    def __init__(self, paths: Sequence[str], minor: int | None = None, gates: Mapping[str, bool] | None = None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        minor: int | None = None,
+        gates: Mapping[str, bool] | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._recorder = recorder or Unrecorded()
         self._minor = minor
         self._gates = dict(gates or {})
         self._watch = folder.Watch(paths)
@@ -108,6 +116,7 @@ class Cluster:
                 self._watch.mark(path)
                 self._take(path, read(path, path in paths))
         self._settle()
+        self._tell_whole()
 
     @property
     def problems(self) -> tuple[Unreadable, ...]:
@@ -154,6 +163,8 @@ class Cluster:
         A file that cannot be read whole any more keeps the objects it had, and is among ``problems`` until it can.
         The snapshot is replaced once everything is in. Raises OSError for a folder that cannot be listed.
         """
+        if self._recorder.wants():
+            self._tell_again()
         changes = self._watch.look()
         if not changes.changed and not changes.gone:
             return []
@@ -191,7 +202,7 @@ class Cluster:
                 self.notes.append(_twice(key, f"{path}: document {item.index}", f"document {now.keys[key]}"))
             now.keys[key] = item.index
             if self._last_holder(key, path):
-                self._next = self._next.put(item.value)
+                self._put(item.value)
         self._files[path] = now
         self._problems.pop(path, None)
         if broken:
@@ -240,15 +251,34 @@ class Cluster:
         if not holders:
             del self._holders[key]
             self._next = self._next.remove(_stub(key))
+            self._recorder.gone(_stub(key))
         elif was_last:
             for item in read(holders[-1]):
                 if isinstance(item, Document) and _key(item.value) == key:
-                    self._next = self._next.put(item.value)
+                    self._put(item.value)
+
+    def _put(self, obj: Json) -> None:
+        self._next = self._next.put(obj)
+        self._recorder.put(obj)
 
     def _settle(self) -> None:
         counts = sorted(self._shapes.get(f"1.{minor}", 0) for minor in SUPPORTED)
         self._even = counts[-1] - counts[-2] <= 1
-        self.snapshot = self._next = replace(self._next, release=choose_release(self._shapes, self._minor, self._gates))
+        release = choose_release(self._shapes, self._minor, self._gates)
+        self.snapshot = self._next = replace(self._next, release=release)
+        self._recorder.judged(release)
+
+    def _tell_again(self) -> None:
+        for path in self._order:
+            for item in read(path) if path != folder.STDIN else ():
+                # What was edited since it was taken in is told when that is.
+                if isinstance(item, Document) and self._holders.get(_key(item.value), [""])[-1] == path:
+                    self._recorder.put(item.value)
+        self._tell_whole()
+
+    def _tell_whole(self) -> None:
+        for kind in sorted(KINDS):
+            self._recorder.whole(kind, self.snapshot.keys(kind))
 
 
 def _key(obj: Json) -> Key:

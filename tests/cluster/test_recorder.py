@@ -1,0 +1,89 @@
+"""What a view of files tells its recorder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from webhook.cluster.files import Cluster
+from webhook.cluster.recorder import Kept, Unrecorded
+
+Json = dict[str, Any]
+
+
+class Told(Unrecorded):
+    def __init__(self):
+        self.told: list[tuple[str, Any]] = []
+        self.wanting = False
+
+    def put(self, obj):
+        self.told.append(("put", obj["metadata"]["name"]))
+
+    def gone(self, obj):
+        self.told.append(("gone", obj["metadata"]["name"]))
+
+    def whole(self, kind, keys):
+        if keys:
+            self.told.append((kind, sorted(keys)))
+
+    def judged(self, release):
+        self.told.append(("judged", str(release)))
+
+    def wants(self):
+        wanting, self.wanting = self.wanting, False
+        return wanting
+
+    def take(self):
+        told, self.told = self.told, []
+        return told
+
+
+def node(name: str, cpu: str = "8") -> Json:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}}
+
+
+def write(path: Path, *objects: Json) -> None:
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+
+def looked(cluster: Cluster) -> None:
+    cluster.refresh()
+    cluster.refresh()
+
+
+def test_it_is_told_what_there_is_what_changes_and_what_goes(tmp_path):
+    write(tmp_path / "a.json", node("n1"), node("n2"))
+    recorder = Told()
+    cluster = Cluster([str(tmp_path)], recorder=recorder)
+    assert recorder.take() == [
+        ("put", "n1"), ("put", "n2"), ("judged", "1.37"), ("Node", [("", "n1"), ("", "n2")])
+    ]  # fmt: skip
+    write(tmp_path / "a.json", node("n2", "16"), node("n3"))
+    looked(cluster)
+    assert recorder.take() == [("put", "n2"), ("put", "n3"), ("gone", "n1"), ("judged", "1.37")]
+    looked(cluster)
+    assert recorder.take() == []
+
+
+def test_an_object_in_two_files_is_told_as_it_counts(tmp_path):
+    write(tmp_path / "a.json", node("n1", "4"))
+    write(tmp_path / "b.json", node("n1", "8"))
+    kept = Kept()
+    cluster = Cluster([str(tmp_path)], recorder=kept)
+    assert kept.objects == [node("n1", "8")]
+    (tmp_path / "b.json").unlink()
+    looked(cluster)
+    assert kept.objects == [node("n1", "4")]
+    (tmp_path / "a.json").unlink()
+    looked(cluster)
+    assert kept.objects == []
+
+
+def test_everything_is_told_once_more_when_it_is_wanted(tmp_path):
+    write(tmp_path / "a.json", node("n1"))
+    write(tmp_path / "b.json", node("n1"), node("n2"))
+    recorder = Told()
+    cluster = Cluster([str(tmp_path)], recorder=recorder)
+    recorder.take()
+    recorder.wanting = True
+    cluster.refresh()
+    assert recorder.take() == [("put", "n1"), ("put", "n2"), ("Node", [("", "n1"), ("", "n2")])]
