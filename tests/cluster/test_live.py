@@ -16,7 +16,7 @@ import pytest
 from tests.cluster import fake_server
 from tests.cluster.fake_server import FakeServer, refusal
 from tests.cluster.viewing import View
-from webhook.cluster import live, reflector
+from webhook.cluster import api, live, reflector
 from webhook.cluster.access import CannotConnect, NoCluster, connect
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.background import Background
@@ -240,6 +240,19 @@ def test_a_server_that_is_silent_in_a_watch_is_left_at_the_deadline(
     server.put(NODES, node("n2"))
     eventually(lambda: seen.nodes() == ["n1", "n2"])
     assert len(server.requests(NODES, watches=False)) == 1
+    assert not seen.events("API server lost")
+
+
+def test_a_server_that_does_not_take_the_watch_is_told(
+    server: FakeServer, view: Callable[..., View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "BEGIN", 0.3)
+    server.fill(NODES, [node("n1")])
+    server.fail(lambda asked: asked.path == NODES and asked.watches, b"", times=1, hang=True)
+    seen = view().start()
+    [lost] = eventually(lambda: seen.events("API server lost"))
+    assert lost["message"] == "the API server does not answer: timed out"
+    eventually(lambda: seen.check("view of Node")[1].startswith("ok, seen"))
 
 
 def test_a_watch_refused_again_and_again_is_begun_from_a_list(server: FakeServer, view: Callable[..., View]) -> None:
@@ -331,10 +344,13 @@ def test_optional_kinds_may_be_missing_and_are_found_once_they_are_there(tmp_pat
         server.fill(ROLLOUTS, [{"metadata": {"name": "d.example"}, "spec": {"stage": "Canary"}}])
         eventually(lambda: "d.example" in seen.cluster.snapshot.rollouts)
         eventually(lambda: seen.check("view of DriverRollout")[1].startswith("ok, seen"))
+        assert [each["kind"] for each in seen.events("kind served")] == ["DriverRollout"]
         del server.kept[ROLLOUTS]
         server.hold()
         server.resume()
         eventually(lambda: not seen.cluster.snapshot.rollouts)
+        [(level, gone)] = [(each["level"], each["gone"]) for each in seen.events("kind not served") if each["gone"]]
+        assert (level, gone) == ("warning", 1)
     finally:
         seen.close()
         server.close()
@@ -357,9 +373,51 @@ def test_a_group_in_older_versions_is_told(tmp_path: Path, group: str, older: st
         else:
             assert seen.check("view of ResourceSlice") == (False, f"failed: {needs}")
             assert [each["level"] for each in seen.events("kind not served")].count("error") >= 1
+            with pytest.raises(ExceptionGroup, match="unhandled") as caught:
+                seen.background.submit(seen.cluster.read()).result()
+            assert f"404 NotFound: {needs}" in {str(each) for each in caught.value.exceptions}
     finally:
         seen.close()
         server.close()
+
+
+@pytest.mark.parametrize("kind", ["DriverRollout", "ResourceSlice"])
+def test_objects_of_a_kind_that_goes_on_in_another_version_stay(
+    server: FakeServer, view: Callable[..., View], kind: str
+) -> None:
+    """A hold must not end, and a pool not be gone, because of what the API server serves: they are there still."""
+    found = next(each for each in KINDS if each.name == kind)
+    spec = {"driver": "d.example", "nodeName": "n1", "pool": {"name": "n1"}, "devices": []}
+    server.fill(found.path, [{"metadata": {"name": "d.example"}, "spec": spec if kind == "ResourceSlice" else {}}])
+    seen = synced(view())
+    kept = server.kept.pop(found.path)
+    group = f"/apis/{found.group}"
+    answers = {
+        group: {"versions": [{"version": "v9"}, {"version": found.version}]},
+        f"{group}/v9": {"resources": [{"name": found.plural}]},
+    }
+    for path, body in answers.items():
+        raw = fake_server.answer(200, json.dumps(body).encode())
+        server.fail(lambda asked, path=path: asked.path == path, raw, times=10_000)
+    server.hold()
+    server.resume()
+    told = f"the API server has {found.plural} of {found.group} in v9, needs {found.version}; what was seen counts on"
+    eventually(lambda: told in seen.check(f"view of {kind}")[1])
+    assert seen.cluster.snapshot.keys(kind) == {("", "d.example")}
+    assert not [each for each in seen.events("kind not served") if each["kind"] == kind]
+    server.kept[found.path] = kept
+    eventually(lambda: seen.check(f"view of {kind}")[1].startswith("ok, seen"))
+
+
+def test_a_server_that_does_not_tell_its_versions_has_the_kind_or_not(
+    server: FakeServer, view: Callable[..., View]
+) -> None:
+    """Everybody may ask for them, unless a cluster was hardened."""
+    del server.kept[ROLLOUTS]
+    server.fail(lambda asked: asked.path == "/apis/allocguard.dev", refusal(403, "Forbidden", "no"), times=10_000)
+    seen = synced(view())
+    told = "ok, but the API server has no driverrollouts in allocguard.dev/v1alpha1"
+    assert seen.check("view of DriverRollout") == (True, told)
 
 
 @pytest.mark.parametrize(("version", "minor"), [("v1.36.3", 36), ("v1.37.0-rc.1", 37), ("v1.38+", 37), ("v1.34.0", 36)])
@@ -507,6 +565,10 @@ def test_the_gates_are_the_servers_and_followed(
     release = seen.cluster.snapshot.release
     assert (release.enabled(NODE_ALLOCATABLE), release.enabled("DRADeviceTaints")) == (True, False)
     assert seen.check("release") == (True, "ok, 1.36")
+    server.fail(lambda asked: asked.path == "/metrics", refusal(403, "Forbidden", "no"))
+    eventually(lambda: seen.events("view refused"))
+    told = "but its feature gates cannot be read any more: those read last count"
+    eventually(lambda: told in seen.check("release")[1])
     server.gates = {NODE_ALLOCATABLE: False, "DRADeviceTaints": True}
     eventually(lambda: not seen.cluster.snapshot.release.enabled(NODE_ALLOCATABLE))
     assert not seen.cluster.snapshot.release.enabled("DRADeviceTaints"), "what is given goes before"

@@ -22,8 +22,8 @@ from webhook.kube.release import minor_of
 if TYPE_CHECKING:
     from webhook.cluster.access import Access
 
-# Seconds: to connect, between two reads of an ordinary answer, and for it as a whole.
-CONNECT, READ, WHOLE = 5.0, 15.0, 60.0
+# Seconds: to connect, between two reads of an ordinary answer, for it as a whole, and until a stream is begun.
+CONNECT, READ, WHOLE, BEGIN = 5.0, 15.0, 60.0, 30.0
 # No object that an API server stores comes near it: what is longer is no watch.
 LONGEST_LINE = 64 * 1024 * 1024
 
@@ -37,6 +37,10 @@ _TYPES = {
 
 class Unreachable(Exception):  # noqa: N818 - the server did not answer; the text says why
     """The API server cannot be reached, or what comes back is cut or no answer of an API server."""
+
+
+class Silent(Unreachable):
+    """A stream that was begun, and in which nothing came for as long as it was waited for."""
 
 
 class ApiError(Exception):
@@ -92,15 +96,20 @@ class Api:
     async def lines(self, path: str, timeout: float, **params: object) -> AsyncGenerator[bytes, None]:
         """The lines of a streamed answer, as of a watch, without their ends.
 
-        The first item is empty: the server has accepted the request. Raises Unreachable when nothing came for
-        ``timeout`` seconds or the connection broke; ends when the server ends it. Part of a line is never given.
+        The first item is empty: the server has accepted the request. Raises Silent when nothing came after that for
+        ``timeout`` seconds, Unreachable when the connection broke; ends when the server ends it. Part of a line is
+        never given.
         """
-        response = await self._send("GET", path, {**params, "watch": True}, None, "", (None, timeout))
+        try:
+            async with asyncio.timeout(BEGIN):
+                response = await self._send("GET", path, {**params, "watch": True}, None, "", (None, timeout))
+        except TimeoutError as error:
+            raise Unreachable(_told(error)) from error
         try:
             yield b""
             begun: list[bytes] = []
             size = 0
-            while chunk := await self._read(response.content.readany()):
+            while chunk := await self._more(response):
                 first, *rest = chunk.split(b"\n")
                 begun.append(first)
                 size += len(first)
@@ -153,6 +162,16 @@ class Api:
                 raise _refusal(response.status, data, response.headers.get("Retry-After", ""))
             await self._access.reload(used)
         raise AssertionError("a loop that returns or raises")
+
+    async def _more(self, response: Any) -> bytes:
+        """What a stream has next, nothing at its end."""
+        try:
+            chunk: bytes = await self._read(response.content.readany())
+        except Unreachable as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise Silent(str(error)) from error
+            raise
+        return chunk
 
     async def _read(self, waiting: Any) -> Any:
         """What ``waiting`` gives, every way in which a connection fails as Unreachable."""

@@ -78,6 +78,7 @@ class LiveCluster:
         self._server = 0
         self._served: dict[str, bool] = {}
         self._silences = 0
+        self._unread = False
         self._policies_changed = asyncio.Event()
         self._policies_given = False
         self.on_policies: Callable[[Mapping[str, Json]], object] = len
@@ -112,9 +113,9 @@ class LiveCluster:
             await reflector.list()
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
-                detail = await absence(self._api, kind)
-                if not kind.optional:
-                    raise Unreachable(detail) from error
+                detail, elsewhere = await absence(self._api, kind)
+                if elsewhere or not kind.optional:
+                    raise ApiError(error.status, error.reason, detail) from error
                 self.unknown(kind, detail)
             elif error.status == HTTPStatus.FORBIDDEN and kind.optional:
                 self.failed(kind, error)
@@ -147,6 +148,8 @@ class LiveCluster:
         told = f"{judged}" if judged.minor == self._server else f"1.{self._server}, judged as {judged}"
         if not self._served:
             return f"ok, {told}, but its {GATES} cannot be read: {DEFAULTS}"
+        if self._unread:
+            told = f"{told}, but its {GATES} cannot be read any more: those read last count"
         if not judged.enabled(NODE_ALLOCATABLE):
             return f"ok, {told}, but {NODE_ALLOCATABLE} is off: the API server drops what devices cost"
         return f"ok, {told}"
@@ -179,13 +182,16 @@ class LiveCluster:
         try:
             self._served = await served_gates(self._api)
             self._silences = 0
+            self._unread = False
             self._fine(GATES)
         except ApiError as error:
+            self._unread = True
             self._trouble(GATES, error)
         except Unreachable as error:
             self._silences += 1
             if once or self._silences < _INSIST:
                 raise
+            self._unread = True
             self._trouble(GATES, error)
         minor = min(max(server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
         release = Release(minor, {**self._served, **self._gates})
@@ -241,6 +247,8 @@ class LiveCluster:
             self.snapshot = replace(self.snapshot, seen=self.snapshot.seen.set(kind.name, now))
         if listed:
             self._listed(kind, state)
+        if state.unknown:
+            self._tell("info", "kind served", kind=kind.name)
         if state.problem or state.unknown:
             state.problem = state.unknown = ""
             self._fine(kind.name)
@@ -252,12 +260,14 @@ class LiveCluster:
     def unknown(self, kind: Kind, detail: str) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
         state = self._states[kind.name]
-        for key in self.keys(kind):
+        gone = self.keys(kind)
+        for key in gone:
             self.drop(kind, key)
         if detail != state.unknown:
             state.unknown, state.problem = detail, ""
-            level: Level = "info" if kind.optional else "error"
-            self._tell(level, "kind not served", kind=kind.name, message=f"{detail}; it is looked for again")
+            level: Level = "error" if not kind.optional else "warning" if gone else "info"
+            message = f"{detail}; it is looked for again"
+            self._tell(level, "kind not served", kind=kind.name, gone=len(gone), message=message)
         if kind.optional:
             self._listed(kind, state)
 

@@ -12,14 +12,15 @@ from typing import Protocol
 import msgspec
 import orjson
 
-from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.cluster.api import Api, ApiError, Silent, Unreachable
 from webhook.cluster.kinds import Kind
 from webhook.cluster.trim import trimmed
 from webhook.kube.raw import Json, integer, mapping, members, text
 
 # How long the server is asked to keep up a watch, seconds: a little different for each, so that not all end at once.
 WATCH = (240, 480)
-# A quiet watch has a bookmark about once a minute. Without one for longer, the connection counts as cut.
+# A quiet watch has a bookmark about once a minute. Without one for longer a new watch is begun: it tells whether the
+# connection was cut.
 DEADLINE = 75.0
 # Between tries, seconds: the first, and the longest. A kind that the server does not know is looked for less often.
 FIRST_DELAY, LONGEST_DELAY, LONGEST_ASKED = 0.5, 5.0, 60.0
@@ -88,6 +89,10 @@ class Reflector:
                 await self._watch()
             except ApiError as error:
                 await asyncio.sleep(await self._refused(error))
+            except Silent:
+                # An API server sends no bookmarks of a kind of which nothing was written since it was started. One
+                # that is away does not take the next watch.
+                continue
             except Unreachable as error:
                 self._sink.failed(self.kind, error)
                 await asyncio.sleep(self._delay())
@@ -199,9 +204,13 @@ class Reflector:
         if error.status == HTTPStatus.NOT_FOUND:
             self._version = ""
             try:
-                detail = await absence(self._api, self.kind)
+                detail, elsewhere = await absence(self._api, self.kind)
             except (ApiError, Unreachable) as unclear:
                 self._sink.failed(self.kind, unclear)
+                return delay
+            if (elsewhere or not self.kind.optional) and self._sink.keys(self.kind):
+                # They are there still, although they cannot be read.
+                self._sink.failed(self.kind, ApiError(error.status, error.reason, f"{detail}; what was seen counts on"))
                 return delay
             self._sink.unknown(self.kind, detail)
             return UNKNOWN_DELAY * random.uniform(0.8, 1.0)
@@ -220,18 +229,35 @@ class Reflector:
         return longest * random.uniform(0.5, 1.0)
 
 
-async def absence(api: Api, kind: Kind) -> str:
-    """Why the server answers 404 to a list of ``kind``. Raises ApiError and Unreachable."""
+async def absence(api: Api, kind: Kind) -> tuple[str, bool]:
+    """Why the server answers 404 to a list of ``kind``, and whether it has the kind in other versions. Raises ApiError
+    and Unreachable.
+    """
+    nowhere = f"the API server has no {kind.plural} in {kind.api_version}"
     try:
         group = await api.get(f"/apis/{kind.group}")
+        versions = [text(each.get("version")) for each in members(group.get("versions"))]
+        elsewhere = [each for each in versions if each != kind.version and await _serves(api, kind, each)]
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return f"the API server has no group {kind.group}", False
+        if error.status == HTTPStatus.FORBIDDEN:
+            return nowhere, False
+        raise
+    if kind.version in versions and not elsewhere:
+        return nowhere, False
+    found = f"{kind.plural} of {kind.group}" if elsewhere else kind.group
+    return f"the API server has {found} in {' and '.join(elsewhere or versions)}, needs {kind.version}", bool(elsewhere)
+
+
+async def _serves(api: Api, kind: Kind, version: str) -> bool:
+    try:
+        listed = await api.get(f"/apis/{kind.group}/{version}")
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        return f"the API server has no group {kind.group}"
-    versions = [text(each.get("version")) for each in members(group.get("versions"))]
-    if kind.version in versions:
-        return f"the API server has no {kind.plural} in {kind.api_version}"
-    return f"the API server has {kind.group} in {' and '.join(versions)}, needs {kind.version}"
+        return False
+    return any(each.get("name") == kind.plural for each in members(listed.get("resources")))
 
 
 def _before(version: str, other: str) -> bool:
