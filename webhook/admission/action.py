@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from webhook.admission.decide import Judged, Verdict
 from webhook.kube.finding import SEVERITY_ORDER, one_line
@@ -21,8 +23,7 @@ MESSAGE_SIZE = 1024
 ANNOTATION_SIZE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """One entry of ``status.details.causes``."""
 
     reason: str
@@ -30,8 +31,7 @@ class Cause:
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the API server is told. ``message`` and ``causes`` are empty where the write is allowed."""
 
     uid: str

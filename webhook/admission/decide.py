@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from webhook.kube.admission import Request
 from webhook.kube.finding import Finding
@@ -14,8 +15,7 @@ from webhook.policy.evaluate import Evaluation, evaluate
 from webhook.policy.revision import Revision
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A finding with the policy that made it and what is to be done with it (``Deny``, ``Warn``, ``Audit``).
 
     ``exception`` names the policy's exception, with its ticket, where one covers the write.
@@ -32,8 +32,7 @@ class Judged:
         return self.finding.text(self.policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What the policies of ``revision`` say about ``request``: the findings in order of policies and rules.
 
     ``errors`` are evaluations that failed, those passed over (``failurePolicy: Ignore``) too; ``annotations`` are

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from webhook.cli import sources
 from webhook.cli.console import out

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from webhook.kube.documents import Document
 from webhook.kube.finding import SEVERITY_ORDER, Finding, one_line

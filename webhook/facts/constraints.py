@@ -6,7 +6,7 @@ KEP-6072); an attribute without a domain is of its driver's domain; a device wit
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from webhook.facts.placement import claim_node, find_device
 from webhook.facts.pools import costless

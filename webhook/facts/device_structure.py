@@ -6,7 +6,8 @@ Everything here is asked for every device of every slice write, so that paths an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from webhook.facts.field_names import (
     INVALID,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from webhook.facts.device_use import use_problems
 from webhook.facts.footprint import Footprint, footprint

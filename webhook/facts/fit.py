@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from webhook.facts.account import Account, Amounts, bookable, rounded
 from webhook.facts.footprint import Footprint, footprint
@@ -18,8 +19,7 @@ from webhook.kube.snapshot import Snapshot
 WHERE = "status.allocation"
 
 
-@dataclass(frozen=True, slots=True)
-class FitRow:
+class FitRow(Struct, frozen=True):
     """The equation of one resource, of the node or (``zone`` given) of a zone, base units: ``has`` minus what is
     charged to others by source, minus this claim and this pod, leaves ``free``. ``has`` is None where the zone's
     capacity is not known, and then there is no ``free``.
@@ -72,8 +72,7 @@ class FitRow:
         return f"{has}{parts} = {of_resource(self.resource, self.free)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """The answer: ``findings`` (an error means it does not fit) and the sums they come from."""
 
     findings: tuple[Finding, ...]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
 import orjson
+from msgspec.structs import replace
 
 from webhook.facts.account import Account, Amounts, account_of, add, bookable
 from webhook.facts.assignment import Choice, Outcome, assign

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from webhook.facts.account import Amounts, add, bookable, rounded
 from webhook.facts.footprint import Footprint, footprint
@@ -23,8 +24,7 @@ def pod_id(pod: Pod) -> str:
     return pod.uid or pod.key
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """A pod's request of one resource by source, base units. ``spec`` is its own part: what is left of ``total`` when
     the claims and the overhead counted for the pod are taken away, so a pod-level request of 11 with a claim of 10
     has 1. ``needed`` is the sum without the pod-level request, which must cover it.
@@ -38,8 +38,7 @@ class Share:
     pod_level: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PodRequest:
+class PodRequest(Struct, frozen=True):
     """A pod's whole request, by resource."""
 
     resources: Mapping[str, Share]
@@ -53,8 +52,7 @@ class PodRequest:
         return {name: share.total for name, share in self.resources.items() if share.total}
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """What the scheduler counts for a pod's claims, and the claims that cost something and are not counted.
 
     ``unknown`` is the part of ``claims`` and ``overhead`` whose claim nobody knows (any more).

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.facts.account import add
 from webhook.facts.drivers import claim_drivers

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from webhook.facts.matching import slice_applies
 from webhook.kube.quantity import Number
@@ -20,8 +21,7 @@ from webhook.kube.snapshot import Snapshot
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True, gc=False):
     """Why something is as it is: a rule's name, and what a finding says."""
 
     rule: str
@@ -30,8 +30,7 @@ class Reason:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """The devices and counter sets in some slices of one pool; ``invalid`` tells what no allocator can use."""
 
     slices: tuple[Slice, ...]
@@ -130,8 +129,7 @@ def counter_reasons(device: Device, sets: Mapping[str, Mapping[str, Number | Non
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The slices of a pool as a node sees them: ``kept`` of the highest generation there, ``older`` the rest,
     ``elsewhere`` what other nodes see.
     """

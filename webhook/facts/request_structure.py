@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import orjson
+from msgspec.structs import replace
 
 from webhook.facts.device_structure import EFFECTS
 from webhook.facts.field_names import INVALID, REQUIRED, TOO_LONG, driver_errors, qualified_errors

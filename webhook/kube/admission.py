@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from webhook.kube.raw import Json, flag, mapping, sequence, text
 
 
-@dataclass(frozen=True, slots=True)
-class GroupVersionName:
+class GroupVersionName(Struct, frozen=True):
     """A group, version and kind or resource."""
 
     group: str
@@ -18,8 +18,7 @@ class GroupVersionName:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One admission request. ``object`` is None on DELETE, ``old_object`` on CREATE; both are raw JSON.
 
     ``raw`` is the request as it came, for expressions that read fields not named here.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from webhook.cel import BOOL, STRING, list_of, map_of
 from webhook.facts.constraints import constraint_problems

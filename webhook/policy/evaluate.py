@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from webhook import cel
 from webhook.kube.admission import Request

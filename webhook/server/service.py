@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from webhook.admission.action import Answer, apply, denies, warns
 from webhook.admission.decide import Judged, Verdict, decide
@@ -51,8 +52,7 @@ class NotReady(Exception):  # noqa: N818 - an HTTP answer, no mistake
     """Nothing can be judged yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The bytes of an answer, with what is counted about it."""
 
     body: bytes
