@@ -1,10 +1,16 @@
-"""What a view of files tells its recorder."""
+"""What a view of a cluster tells its recorder."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.cluster.fake_server import FakeServer
+from tests.cluster.viewing import View
 from webhook.cluster.files import Cluster
+from webhook.cluster.kinds import KINDS
 from webhook.cluster.recorder import Kept, Unrecorded
 
 Json = dict[str, Any]
@@ -13,6 +19,7 @@ Json = dict[str, Any]
 class Told(Unrecorded):
     def __init__(self):
         self.told: list[tuple[str, Any]] = []
+        self.versions: list[str] = []
         self.wanting = False
 
     def put(self, obj):
@@ -20,6 +27,7 @@ class Told(Unrecorded):
 
     def gone(self, obj):
         self.told.append(("gone", obj["metadata"]["name"]))
+        self.versions.append(obj["metadata"].get("resourceVersion", ""))
 
     def whole(self, kind, keys):
         if keys:
@@ -87,3 +95,59 @@ def test_everything_is_told_once_more_when_it_is_wanted(tmp_path):
     recorder.wanting = True
     cluster.refresh()
     assert recorder.take() == [("put", "n1"), ("put", "n2"), ("Node", [("", "n1"), ("", "n2")])]
+
+
+@pytest.fixture
+def server():
+    made = FakeServer(kind.path for kind in KINDS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def watched(server, tmp_path):
+    """A live view of ``server``, and its recorder."""
+    recorder = Told()
+    view = View(server.kubeconfig(tmp_path / "config"), recorder=recorder)
+    yield view, recorder
+    view.close()
+
+
+NODES = next(kind.path for kind in KINDS if kind.name == "Node")
+
+
+def eventually(ask):
+    end = time.monotonic() + 20
+    while not (answer := ask()):
+        assert time.monotonic() < end, "not within time"
+        time.sleep(0.01)
+    return answer
+
+
+def test_a_live_view_tells_what_there_is_what_changes_and_what_goes(server, watched):
+    view, recorder = watched
+    server.put(NODES, node("n1"))
+    view.start()
+    eventually(lambda: view.cluster.synced)
+    assert {("put", "n1"), ("Node", (("", "n1"),)), ("judged", "1.36")} <= {
+        (what, tuple(names) if isinstance(names, list) else names) for what, names in recorder.take()
+    }
+    server.put(NODES, node("n2"))
+    server.delete(NODES, node("n1"))
+    eventually(lambda: view.nodes() == ["n2"])
+    assert recorder.take() == [("put", "n2"), ("gone", "n1")]
+    assert recorder.versions[-1].isdigit()
+
+
+def test_a_live_view_tells_everything_once_more_when_it_is_wanted(server, watched):
+    view, recorder = watched
+    server.put(NODES, node("n1"))
+    view.start()
+    eventually(lambda: view.cluster.synced)
+    recorder.take()
+    recorder.wanting = True
+    server.bookmark(NODES)
+    eventually(lambda: not recorder.wanting)
+    server.bookmark(NODES)
+    eventually(lambda: ("Node", [("", "n1")]) in recorder.told)
+    assert ("put", "n1") in recorder.told

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.gates import served_gates
 from webhook.cluster.kinds import KINDS, POLICY, Kind
+from webhook.cluster.recorder import Recorder, Unrecorded
 from webhook.cluster.reflector import Key, Reflector, absence
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import NODE_ALLOCATABLE, SUPPORTED, Release
@@ -54,7 +55,7 @@ class LiveCluster:
     :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
     ``minor`` None takes the server's release; ``gates`` go before the server's own. :attr:`on_policies` is called from
     a thread of its own with all AdmissionPolicy objects by name, once before the view counts as synced and after every
-    change.
+    change. ``recorder`` is told all other objects as they change.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class LiveCluster:
         minor: int | None = None,
         gates: Mapping[str, bool] | None = None,
         kinds: Iterable[Kind] = KINDS,
+        recorder: Recorder | None = None,
     ) -> None:
         self._api = api
+        self._recorder = recorder or Unrecorded()
         self._clock = clock
         self._tell = tell
         self._minor = minor
@@ -198,6 +201,7 @@ class LiveCluster:
         if (server, release) != (self._server, self.snapshot.release):
             self._server = server
             self.snapshot = replace(self.snapshot, release=release)
+            self._recorder.judged(release)
             level: Level = "info" if release.enabled(NODE_ALLOCATABLE) else "warning"
             off = sorted(name for name, on in release.gates.items() if not on)
             self._tell(level, "release", server=f"1.{self._server}", judged=f"1.{minor}", gatesOff=off)
@@ -222,15 +226,18 @@ class LiveCluster:
             self._policies_changed.set()
         else:
             self.snapshot = self.snapshot.put(obj)
+            self._recorder.put(obj)
 
-    def drop(self, kind: Kind, key: Key) -> None:
+    def drop(self, kind: Kind, key: Key, version: str = "") -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
         if kind.name == POLICY:
             self.policies = {name: obj for name, obj in self.policies.items() if name != key[1]}
             self._policies_changed.set()
             return
-        metadata = {"namespace": key[0], "name": key[1]}
-        self.snapshot = self.snapshot.remove({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata})
+        metadata = {"namespace": key[0], "name": key[1], "resourceVersion": version}
+        gone = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        self.snapshot = self.snapshot.remove(gone)
+        self._recorder.gone(gone)
 
     def keys(self, kind: Kind) -> set[Key]:
         """See :class:`webhook.cluster.reflector.Sink`."""
@@ -247,6 +254,11 @@ class LiveCluster:
             self.snapshot = replace(self.snapshot, seen=self.snapshot.seen.set(kind.name, now))
         if listed:
             self._listed(kind, state)
+            if kind.name != POLICY:
+                self._recorder.whole(kind.name, self.snapshot.keys(kind.name))
+        if self._recorder.wants():
+            for reflector in self._reflectors:
+                reflector.again()
         if state.unknown:
             self._tell("info", "kind served", kind=kind.name)
         if state.problem or state.unknown:

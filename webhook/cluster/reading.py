@@ -7,15 +7,20 @@ from datetime import UTC, datetime
 
 from webhook.cluster.access import connect
 from webhook.cluster.live import DEFAULTS, GATES, LiveCluster
+from webhook.cluster.recorder import Recorder
 
 
 async def read_live(
-    kubeconfig: str | None, context: str | None, minor: int | None, gates: Mapping[str, bool]
+    kubeconfig: str | None,
+    context: str | None,
+    minor: int | None,
+    gates: Mapping[str, bool],
+    recorder: Recorder | None = None,
 ) -> tuple[LiveCluster, list[str]]:
     """All objects of the cluster that ``kubeconfig`` and ``context`` name, and notes about what is not known of it.
 
-    The release and the feature gates are the server's; ``minor`` and ``gates`` go before them. Raises CannotConnect,
-    ApiError and Unreachable.
+    The release and the feature gates are the server's; ``minor`` and ``gates`` go before them. ``recorder`` is told
+    the objects. Raises CannotConnect, ApiError and Unreachable.
     """
     api = await connect(kubeconfig, context)
     notes: list[str] = []
@@ -26,7 +31,7 @@ async def read_live(
             notes.append(f"{fields['part']}: {fields['message']}; {consequence}")
 
     try:
-        cluster = LiveCluster(api, lambda: datetime.now(UTC), tell, minor, gates)
+        cluster = LiveCluster(api, lambda: datetime.now(UTC), tell, minor, gates, recorder=recorder)
         await cluster.read()
     finally:
         await api.close()

@@ -41,8 +41,8 @@ class Sink(Protocol):
     def put(self, kind: Kind, obj: Json) -> None:
         """``obj`` was made or changed."""
 
-    def drop(self, kind: Kind, key: Key) -> None:
-        """The object (namespace, name) is gone."""
+    def drop(self, kind: Kind, key: Key, version: str = "") -> None:
+        """The object (namespace, name) is gone, with the resource version ``version`` where that was told."""
 
     def keys(self, kind: Kind) -> set[Key]:
         """(namespace, name) of all objects that were put and not dropped."""
@@ -79,12 +79,17 @@ class Reflector:
         self._sink = sink
         self._version = ""
         self._failures = 0
+        self._again = False
+
+    def again(self) -> None:
+        """List all objects anew, once the watch has something to tell: within about a minute."""
+        self._again = True
 
     async def run(self) -> None:
         """Follow the kind until cancelled."""
         while True:
             try:
-                if not self._version:
+                if self._again or not self._version:
                     await self.list()
                 await self._watch()
             except ApiError as error:
@@ -103,6 +108,7 @@ class Reflector:
 
     async def list(self) -> None:
         """Tell all objects there are, and drop those known that are none of them."""
+        self._again = False
         gone = self._sink.keys(self.kind)
         version = ""
         count = 0
@@ -165,6 +171,8 @@ class Reflector:
             raise Unreachable(f"a watch event that cannot be read: {error}") from error
         obj = self._read(bytes(event.object))
         version = text(mapping(obj.get("metadata")).get("resourceVersion"))
+        if self._again:
+            raise ApiError(HTTPStatus.GONE, "Expired", "all objects are asked for once more")
         if _before(version, self._version):
             # A store that was put back to an earlier state: what was told of the later one is there no more.
             raise ApiError(HTTPStatus.GONE, "Expired", f"the watch is at {version}, before {self._version}")
@@ -172,7 +180,7 @@ class Reflector:
             case "ADDED" | "MODIFIED":
                 self._sink.put(self.kind, obj)
             case "DELETED":
-                self._sink.drop(self.kind, _key(obj))
+                self._sink.drop(self.kind, _key(obj), version)
             case "BOOKMARK":
                 pass
             case "ERROR":

@@ -157,7 +157,8 @@ class Registration:
             try:
                 written = await self._write(kind, current, target)
             except ApiError as error:
-                if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and self._narrowed():
+                refused = error.status == HTTPStatus.UNPROCESSABLE_ENTITY and "matchConditions" in error.message
+                if refused and self._narrowed():
                     self._refused_by = self._policies.revision.hash
                     self._tell("narrowing", f"registered without the policies' own match conditions: {error.message}")
                     return await self._round()
@@ -227,7 +228,7 @@ class Registration:
         self._heard[kind.name] += 1
         self._changed.set()
 
-    def drop(self, kind: Kind, key: Key) -> None:
+    def drop(self, kind: Kind, key: Key, version: str = "") -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
         self._stored.pop(kind.name, None)
         self._heard[kind.name] += 1
