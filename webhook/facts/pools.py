@@ -6,15 +6,16 @@ DriverRollout. A slice has no heartbeat, so its age is no evidence unless the dr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
+from msgspec import Struct
+
 from webhook.facts.placement import claim_node
-from webhook.facts.pool_survey import Reason, Same, Survey, View, current, survey, view
+from webhook.facts.pool_survey import Reason, Survey, View, survey, view
 from webhook.facts.times import age, duration, instant
+from webhook.facts.verification import MOST_CLAIMS, lost_mapping, unverified
 from webhook.kube.claims import Claim, Result
 from webhook.kube.finding import Finding
 from webhook.kube.resource import Slice
@@ -23,18 +24,13 @@ from webhook.kube.snapshot import Snapshot
 
 Phase = Literal["Fresh", "Rebuilding", "Gone", "Invalid", "Unknown"]
 
-_MOST_REASONS = 3
-# A lost mapping shows on every claim it booked: a pool that half the cluster uses need not be read to its end.
-_MOST_CLAIMS = 256
-
 # The kinds that a phase is made from, as messages call them.
 _EVIDENCE = {"ResourceSlice": "slices", "ResourceClaim": "claims", "Pod": "pods", "Node": "nodes"}
 
 WAIT = "new claims wait, bound ones stay; the driver has to finish publishing"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolState:
+class PoolState(Struct, frozen=True):
     """A pool as seen from ``node`` (None: from anywhere). ``reasons`` say why it is not Fresh; ``notes`` what is
     doubtful without changing the phase; ``since`` is the newest time stamp of its current slices (RFC 3339 or empty).
     """
@@ -120,7 +116,7 @@ def _phase(
     wrong = _counts(seen) or list(offered.invalid)
     if wrong:
         return "Invalid", wrong
-    waiting = _completeness(seen) or _verification(snapshot, key, seen, besides)
+    waiting = _completeness(seen) or unverified(snapshot, key, seen, besides)
     return ("Rebuilding", waiting) if waiting else ("Fresh", [])
 
 
@@ -152,65 +148,6 @@ def _completeness(seen: View) -> list[Reason]:
         fix = "the driver removes them when it has published; delete what it left behind"
         return [Reason("pool-rebuilding", has, "slices of one generation", fix)]
     return []
-
-
-def _verification(snapshot: Snapshot, key: tuple[str, str], seen: View, besides: str) -> list[Reason]:
-    """What bound claims hold against a pool that looks complete: their devices must be there, with their costs."""
-    published = Same((*seen.kept, *seen.elsewhere))
-    missing, free = _holdings(published, Same(snapshot.pool_claims.get(key, ())), key)
-    found = [reason for claim, reason in missing if claim != besides][:_MOST_REASONS]
-    for claim in islice(free, _MOST_CLAIMS):
-        if claim.id != besides and _lost_mapping(snapshot, claim):
-            has = f"no node cost any more, though claim {claim.key} was booked by one"
-            fix = f"publish the mapping again, or release {claim.key} first"
-            return [*found, Reason("mapping-lost", has, "the mapping it had", fix)]
-    return found
-
-
-@lru_cache(maxsize=2048)
-def _holdings(
-    slices: Same[Slice], claims: Same[Claim], key: tuple[str, str]
-) -> tuple[tuple[tuple[str, Reason], ...], tuple[Claim, ...]]:
-    """What bound claims hold of the pool ``key``: devices that no slice offers, each with the claim's id; and the
-    claims that hold devices without a node cost.
-    """
-    devices = {device.name: device for item in slices.items for device in item.devices}
-    missing: list[tuple[str, Reason]] = []
-    free: list[Claim] = []
-    for claim in claims.items:
-        results = claim.allocation.results if claim.allocation is not None and claim.reserved_for else ()
-        mine = [result.device for result in results if (result.driver, result.pool) == key]
-        for name in mine:
-            if name not in devices:
-                has = f"no device {name}, which claim {claim.key} holds"
-                fix = f"publish {name} again, or release {claim.key}"
-                missing.append((claim.id, Reason("pool-rebuilding", has, "the devices of all bound claims", fix)))
-        if any(name in devices and not devices[name].costs for name in mine):
-            free.append(claim)
-    return tuple(missing), tuple(free)
-
-
-def _lost_mapping(snapshot: Snapshot, claim: Claim, gone: tuple[str, str] | None = None) -> bool:
-    """Whether a pod's status books ``claim`` though no device of it costs anything, all being published (those of the
-    pool ``gone`` need not be).
-    """
-    if claim.allocation is None or not booked(snapshot, claim):
-        return False
-    node = claim.allocation.node or None
-    for result in claim.allocation.results:
-        found = current(snapshot, result.driver, result.pool, node).devices.get(result.device)
-        if found[1].costs if found is not None else (result.driver, result.pool) != gone:
-            return False
-    return True
-
-
-def booked(snapshot: Snapshot, claim: Claim) -> bool:
-    """Whether the status of a pod that reserves ``claim`` has an entry for it."""
-    for consumer in claim.reserved_for:
-        pod = snapshot.pods_by_uid.get(consumer.uid)
-        if pod is not None and any(entry.claim == claim.name and entry.total() for entry in pod.entries):
-            return True
-    return False
 
 
 def _names(claims: list[Claim]) -> str:
@@ -301,8 +238,8 @@ def needed(snapshot: Snapshot, state: PoolState, besides: str = "") -> bool:
 
 def _had_costs(snapshot: Snapshot, pool: tuple[str, str], besides: str) -> bool:
     return any(
-        other.id != besides and _lost_mapping(snapshot, other, pool)
-        for other in islice(snapshot.pool_claims.get(pool, ()), _MOST_CLAIMS)
+        other.id != besides and lost_mapping(snapshot, other, pool)
+        for other in islice(snapshot.pool_claims.get(pool, ()), MOST_CLAIMS)
     )
 
 

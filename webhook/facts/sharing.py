@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from webhook.facts.placement import claim_node, find_device
-from webhook.facts.pools import booked
 from webhook.facts.times import age, instant
+from webhook.facts.verification import booked
 from webhook.kube.claims import Claim, Consumer
 from webhook.kube.finding import Finding
 from webhook.kube.snapshot import Snapshot
