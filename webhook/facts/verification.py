@@ -186,9 +186,9 @@ def _counters(
                 holders.setdefault(result.device, claim)
     used: dict[tuple[str, str], dict[tuple[str, str], Number]] = {}
     for device_name, claim in holders.items():
-        for counter, amount in counters_of(devices[device_name]).items():
+        for drawn, amount in counters_of(devices[device_name]).items():
             if amount > 0:
-                parts = used.setdefault(counter, {})
+                parts = used.setdefault(drawn, {})
                 parts[claim.id, claim.key] = parts.get((claim.id, claim.key), 0) + amount
     for (counter_set, counter), parts in used.items():
         value = sets.get(counter_set, {}).get(counter)
