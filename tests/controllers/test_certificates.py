@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
@@ -22,6 +19,7 @@ from certs.inspect import problems
 from certs.renewal import announce, phase
 from certs.secret import material, parts
 from tests.controllers.memory import Memory
+from tests.controllers.playing import running, until
 from webhook.cluster.api import ApiError
 from webhook.controllers import certificates as module
 from webhook.controllers.certificates import Certificates
@@ -66,6 +64,12 @@ class Replica:
             lambda: datetime.now(UTC) + ahead,
         )
 
+    async def run(self) -> None:
+        await self.kept.run()
+
+    async def begun(self) -> None:
+        await self.kept.ready.wait()
+
     @property
     def serial(self) -> int:
         return read(self.folder).serving.certificate.serial_number
@@ -78,31 +82,6 @@ class Replica:
     def events(self) -> list[str]:
         self.log.close()
         return [json.loads(line)["event"] for line in self.said.getvalue().splitlines()]
-
-
-@asynccontextmanager
-async def running(*replicas: Replica, ready: bool = True) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(each.kept.run()) for each in replicas]
-    try:
-        if ready:
-            async with asyncio.timeout(20):
-                for each in replicas:
-                    await each.kept.ready.wait()
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        for each in replicas:
-            each.log.close()
-
-
-async def until(true: Callable[[], object], within: float = 20) -> None:
-    async with asyncio.timeout(within):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def held(api: Memory) -> Material:
@@ -286,6 +265,19 @@ def test_another_pair_of_somebody_else_is_shown_once_webhooks_trust_it(tmp_path:
             await until(lambda: replica.serial == second.serving.certificate.serial_number)
             # Another replica may be a little later.
             assert set(to_pem(first.authorities).splitlines()) <= set(replica.kept.ca_bundle().splitlines())
+            await until(lambda: replica.detail == "ok")
+
+    asyncio.run(main())
+
+
+def test_a_pair_without_an_authority_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        api = Memory()
+        api.put(SECRET, {"data": sealed(replace(made(), authority=None, authorities=()))})
+        replica = Replica(api, tmp_path)
+        async with running(replica):
+            told = "ok, but secret guard/certificates has no ca.crt, without which nothing is registered"
+            await until(lambda: replica.detail == told)
 
     asyncio.run(main())
 

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.controllers.memory import Memory
+from tests.controllers.playing import until
 from webhook.controllers import leader as module
 from webhook.controllers.leader import Leader
 from webhook.telemetry.log import Log
@@ -89,12 +90,6 @@ class Group:
     def spec(self) -> dict[str, Any]:
         found: dict[str, Any] = self.api.objects[LEASE]["spec"]
         return found
-
-
-async def until(true: Callable[[], bool], within: float = 20) -> None:
-    async with asyncio.timeout(within):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

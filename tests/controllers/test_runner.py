@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import pytest
 
 from certs.files import ensure
 from tests.controllers.memory import Memory
+from tests.controllers.playing import running, until
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import certificates, leader, runner
 from webhook.controllers.runner import Check, Controllers
@@ -65,6 +63,12 @@ class Replica:
         self.controllers = Controllers(settings, api, self.cluster, policies, self.log, settings.clock)  # type: ignore[arg-type]  # the same methods
         self.controllers._shared = dict(shared)
 
+    async def run(self) -> None:
+        await self.controllers.run()
+
+    async def begun(self) -> None:
+        """At once: tests look at how it begins."""
+
     @property
     def checks(self) -> dict[str, str]:
         found = self.controllers.checks()
@@ -74,27 +78,6 @@ class Replica:
     def lines(self) -> list[dict[str, str]]:
         self.log.close()
         return [json.loads(line) for line in self.said.getvalue().splitlines()]
-
-
-@asynccontextmanager
-async def running(*replicas: Replica) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(each.controllers.run()) for each in replicas]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        for each in replicas:
-            each.log.close()
-
-
-async def until(true: Callable[[], object], within: float = 20) -> None:
-    async with asyncio.timeout(within):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def test_what_is_shared_runs_on_one_replica_and_moves_when_that_goes(tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ class Certificates:
         if self._held is None or not self.ready.is_set():
             return [("certificate renewal", False, f"failed: {self._problem or 'not read yet'}")]
         told = [str(problem) for problem in problems(self._held, self.now())]
+        if not self._held.authorities:
+            told.append(f"{self._held.place} has no ca.crt, without which nothing is registered")
         told += [each for each in (self._problem, self._awaited) if each]
         if phase(self._held) == "retiring":
             told.append("an authority that was replaced is trusted until its last certificate has ended")
@@ -174,8 +176,12 @@ class Certificates:
     async def _show(self, held: Material) -> float:
         """Serve ``held``, unless API servers would still refuse it; seconds until the next look."""
         shown = self._shown
-        if shown and not trusts(shown.authorities, held, self.now()) and (why := await self._refused(held, shown)):
+        why = ""
+        if shown and not trusts(shown.authorities, held, self.now()):
+            why = await self._refused(held, shown)
+        if why or self._stored.foreign:
             self._awaited = why
+        if why:
             return SOON
         if shown is None or (shown.serving.chain, shown.authorities) != (held.serving.chain, held.authorities):
             if shown and set(shown.authorities).isdisjoint(held.authorities):
