@@ -98,6 +98,15 @@ def test_static_files_are_written_over(run, authority, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("folder", ["//x//", "/x/./", "/y/../x", "///x"])
+def test_a_folder_has_one_name(run, authority, folder):
+    ran = run("install", "--static", "--url=https://x", f"--ca-file={authority}", "--driver=d", f"--folder={folder}")
+    assert [line for line in ran.out.splitlines() if line.startswith("# ")] == [
+        f"# /x/{name}" for name in ("admission.yaml", "validating/allocguard.yaml", "mutating/allocguard.yaml")
+    ]
+    assert "staticManifestsDir: /x/validating" in ran.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -119,6 +128,16 @@ def test_static_files_are_written_over(run, authority, tmp_path):
         (["--image=r/g: 1"], "'r/g: 1' has white space"),
         (["--static", "--url", "https://x", "--ca-file", "/nowhere"], "/nowhere: cannot be read: no such file"),
         (["--static", "--url", "https://x", "--ca-file", "f", "--folder", "here"], "needs an absolute path"),
+        *(
+            (["--static", "--url", "https://x", "--ca-file", "f", "--folder", folder], says)
+            for folder, says in (
+                ("", "needs an absolute path"),
+                ("/", "is the root, needs a folder of its own"),
+                ("//", "is the root"),
+                ("/x/..", "is the root"),
+                ("/a\nb", "has a control character"),
+            )
+        ),
         (["--static", "--url", "https://x", "--ca-file", "f", "--driver", "'] || true"], "needs a DNS subdomain"),
         (["--url", "https://x"], "go with --static"),
         (["--mode", "warn"], "'warn' is not one of"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from certs.files import ensure
 from tests.e2e.client import ApiError, Json
@@ -22,7 +23,9 @@ from tests.e2e.guard import Guard
 from tests.e2e.guarding import guarded
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually, steady
+from webhook.cli import deploying
 from webhook.cli.deploying import files
+from webhook.cli.program import program
 from webhook.registration.manifests import Target, manifests
 from webhook.registration.manifests import path as deployed
 
@@ -353,3 +356,69 @@ def test_uninstalling_under_a_server_that_may_do_anything(cluster: Cluster) -> N
     guarded(cluster)
     told = Installed(cluster).run("uninstall", code=1)
     assert "ValidatingWebhookConfiguration allocguard was there again" in told
+
+
+def test_somebody_with_some_of_the_rights(cluster: Cluster) -> None:
+    """What was applied and what was not is said, the rest can be applied later; a registration is not left alone."""
+    verbs = ["get", "create", "patch", "delete"]
+    some = [
+        {"apiGroups": [""], "resources": ["namespaces", "serviceaccounts"], "verbs": verbs},
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": verbs},
+        {"apiGroups": ["allocguard.dev"], "resources": ["*"], "verbs": ["list"]},
+    ]
+    cluster.service_account("some", some)
+    partly = Installed(cluster)
+    token = cluster.token("some")
+    partly._access = f"--kubeconfig={cluster.plane.kubeconfig('some', token=token)}"
+    eventually(lambda: cluster.token_client(token).get(path("Namespace", cluster.ns)))
+    told = partly.run("install", code=3)
+    applied = re.findall(r"^(\w+) \S+ applied$", told, re.MULTILINE)
+    assert applied == ["Namespace", "CustomResourceDefinition", "CustomResourceDefinition", "ServiceAccount"]
+    refused = re.findall(
+        r"^allocguard: (\w+) \S+ not applied: the API server refuses: 403 Forbidden", told, re.MULTILINE
+    )
+    assert sorted(applied + refused) == sorted(obj["kind"] for obj in partly.objects)
+    assert (
+        f"{len(refused)} of {len(partly.objects)} objects were refused, 4 are applied and stay; get the rights" in told
+    )
+    whole = Installed(cluster)
+    whole.run("install")
+    told = partly.run("uninstall", code=3)
+    assert "ClusterRoleBinding allocguard-registration not removed: the API server refuses: 403" in told
+    assert "the registration stays, and so does the guard" in told
+    assert whole.there() == [obj["kind"] for obj in whole.objects]
+    assert "Namespace" in whole.run("uninstall")
+
+
+def test_half_an_installation_and_what_keeps_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    half, admin = Installed(cluster), cluster.as_admin
+    half.run("install")
+    for obj in half.objects:
+        if obj["kind"] in ("ClusterRoleBinding", "Deployment", "Role", "FlowSchema", "ServiceAccount"):
+            admin.gone(deployed(obj))
+    # Its objects are those of another version now.
+    definition = path("CustomResourceDefinition", "driverrollouts.allocguard.dev")
+    name = cluster.name("cpu.example")
+    eventually(lambda: admin.create(ROLLOUT, rollout(name, stage="General")))
+    [version] = admin.get(definition)["spec"]["versions"]
+    admin.patch(
+        definition, {"spec": {"versions": [{**version, "served": False}, {**version, "name": "v2", "storage": False}]}}
+    )
+    later = ROLLOUT.replace("v1alpha1", "v2")
+    eventually(lambda: admin.get(f"{later}/{name}"))
+    keeping = {"metadata": {"name": "kept", "finalizers": ["example.org/keep"]}}
+    admin.create(path("ConfigMap", namespace=half.namespace), keeping)
+    monkeypatch.setattr(deploying, "PATIENCE", 8.0)
+    arguments = ["uninstall", "--apply", f"--namespace={half.namespace}", half._access]
+    ran = CliRunner(catch_exceptions=False).invoke(program, arguments)
+    assert ran.exit_code == 3, ran.output
+    assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 objects" in ran.stderr
+    waited = f"waited 8 seconds for Namespace {half.namespace} to be gone; "
+    [line] = [each for each in ran.stderr.splitlines() if waited in each]
+    assert "configmaps. has 1 resource instances" in line
+    assert "example.org/keep in 1 resource instances" in line
+    assert "1 objects are not gone yet; they go once nothing keeps them" in ran.stderr
+    admin.patch(path("ConfigMap", "kept", half.namespace), {"metadata": {"finalizers": None}})
+    admin.gone(f"{later}/{name}")
+    half.run("uninstall")
+    assert half.there() == []

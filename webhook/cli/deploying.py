@@ -137,10 +137,11 @@ async def found(api: Api, obj: Json) -> Json | None:
 
 
 @asynccontextmanager
-async def waiting(what: str) -> AsyncIterator[None]:
-    """A limit to how long something is waited for."""
+async def waiting(what: str, why: Callable[[], str] = str) -> AsyncIterator[None]:
+    """A limit to how long something is waited for; ``why`` gives what is known to keep it back, asked at the end."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield
     except TimeoutError:
-        raise Unreachable(f"waited {PATIENCE:.0f} seconds for {what}; look at the API server") from None
+        known = why() or "look at the API server"
+        raise Unreachable(f"waited {PATIENCE:.0f} seconds for {what}; {known}") from None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from posixpath import normpath
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.console import Unusable, note, out
+from webhook.cli.console import Unreachable, Unusable, note, out
 from webhook.cli.deploying import (
     EVERY,
     Name,
@@ -44,6 +46,26 @@ def _image(name: str) -> str | None:
     return "has white space" if any(each.isspace() for each in name) else None
 
 
+class Folder(click.ParamType[str]):
+    """An absolute path on the hosts of API servers, without a slash too many; not the root, where files of ours would
+    lie among those of everybody.
+    """
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The path as it is written into the files."""
+        folder = str(value)
+        if not folder.startswith("/"):
+            self.fail(f"{folder!r} is not absolute, needs an absolute path", param, ctx)
+        if not folder.isprintable():
+            self.fail(f"{folder!r} has a control character, needs a path without", param, ctx)
+        plain = normpath(f"/{folder.lstrip('/')}")
+        if plain == "/":
+            self.fail(f"{folder!r} is the root, needs a folder of its own", param, ctx)
+        return plain
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -70,6 +92,7 @@ Examples:
 )
 @click.option(
     "--folder",
+    type=Folder(),
     default=_FOLDER,
     show_default=True,
     metavar="D",
@@ -136,8 +159,6 @@ def _static(
 
     if url is None or ca_file is None:
         raise click.UsageError("--static needs --url https://HOST:PORT and --ca-file")
-    if not folder.startswith("/"):
-        raise click.UsageError(f"--folder has {folder}, needs an absolute path")
     try:
         read_certificates(ca_file)
         revision = read(policies or [shipped()])
@@ -168,32 +189,58 @@ def _static(
 
 
 async def _apply(api: Api, objects: list[Json]) -> int:
-    from webhook.registration.manifests import ours, path
+    from webhook.cluster.api import ApiError
+    from webhook.cluster.api import Unreachable as Lost
 
-    waiting: list[Json] = []
+    applied, refused = 0, 0
+    awaited: list[Json] = []
     for obj in objects:
-        # What needs a new kind comes after it is served.
-        if waiting and obj["kind"] != "CustomResourceDefinition":
-            for each in waiting:
-                await _established(api, each)
-            waiting = []
-        if obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
-            note(f"{title(obj)} was there before and stays as it is; give it the label for restricted pods yourself")
-            continue
-        await patiently(partial(api.apply, path(obj), obj, MANAGER))
-        out(f"{title(obj)} applied")
-        if obj["kind"] == "CustomResourceDefinition":
-            waiting.append(obj)
+        try:
+            # What needs a new kind comes after it is served.
+            if obj["kind"] != "CustomResourceDefinition":
+                while awaited:
+                    await _established(api, awaited.pop(0))
+            if await _applied(api, obj):
+                out(f"{title(obj)} applied")
+                applied += 1
+                awaited += [obj] if obj["kind"] == "CustomResourceDefinition" else []
+        except ApiError as error:
+            note(f"{title(obj)} not applied: the API server refuses: {error}")
+            refused += 1
+        except (Lost, Unreachable) as error:
+            done = f"{applied} of {len(objects)} objects are applied and stay; run it again, which applies the rest"
+            raise Unreachable(f"{title(obj)} not applied: {error}; {done}") from error
+    if refused:
+        fix = "get the rights, and run it again, which applies the rest"
+        raise Unreachable(f"{refused} of {len(objects)} objects were refused, {applied} are applied and stay; {fix}")
     return 0
 
 
+async def _applied(api: Api, obj: Json) -> bool:
+    """Apply it, but for a namespace of somebody else."""
+    from webhook.registration.manifests import ours, path
+
+    if obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
+        note(f"{title(obj)} was there before and stays as it is; give it the label for restricted pods yourself")
+        return False
+    await patiently(partial(api.apply, path(obj), obj, MANAGER))
+    return True
+
+
 async def _established(api: Api, definition: Json) -> None:
+    """Return once the definition is served, or where that may not be seen."""
+    from webhook.cluster.api import ApiError
     from webhook.kube.raw import mapping, members
     from webhook.registration.manifests import path
 
     async with waiting(f"{title(definition)} to be served"):
         while True:
-            status = mapping((await api.get(path(definition))).get("status"))
+            try:
+                status = mapping((await api.get(path(definition))).get("status"))
+            except ApiError as error:
+                if error.status != HTTPStatus.FORBIDDEN:
+                    raise
+                return
             conditions = {each.get("type"): each.get("status") for each in members(status.get("conditions"))}
             if conditions.get("Established") == "True":
                 return

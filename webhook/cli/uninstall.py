@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.console import note, out
+from webhook.cli.console import Unreachable, note, out
 from webhook.cli.deploying import (
     EVERY,
     connected,
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 
 _DEFINITION = "CustomResourceDefinition"
+# Who may make the registration.
+_RIGHT = ("ClusterRoleBinding", "allocguard-registration")
+# Conditions of namespaces and definitions that say why they are not gone.
+_ENDING = ("Namespace", "Terminating")
 
 
 @click.command(
@@ -62,35 +66,69 @@ def _removal(objects: list[Json], namespace: str) -> list[Json]:
     """In the order of removal: who would put the registration back loses the right to, the registration goes while the
     guard still answers, then everything else, the last applied first.
     """
-    from webhook.registration.configurations import NAME
     from webhook.registration.manifests import made_by_it
 
-    right = ("ClusterRoleBinding", f"{NAME}-registration")
-    first = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == right]
+    first = [obj for obj in objects if _identity(obj) == _RIGHT]
     *rest, last = (obj for obj in reversed(objects) if obj not in first)
     registration, kept = made_by_it(namespace)
     return [*first, *registration, *rest, *kept, last]
 
 
 async def _remove(api: Api, objects: list[Json]) -> int:
-    from webhook.registration.manifests import ours
+    from webhook.cluster.api import ApiError
 
-    ending = []
+    ending, refused, lasting = [], 0, 0
     for obj in objects:
-        if obj["kind"] == _DEFINITION and (kept := await _instances(api, obj)):
-            note(f"{title(obj)} stays with {kept} objects; delete it when they may go too")
-        elif obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
-            note(f"{title(obj)} was there before and stays")
-        elif await _deleted(api, obj):
-            out(f"{title(obj)} removed")
-            ending.append(obj)
+        try:
+            if await _removed(api, obj):
+                out(f"{title(obj)} removed")
+                ending.append(obj)
+        except ApiError as error:
+            note(f"{title(obj)} not removed: the API server refuses: {error}")
+            if _registers(obj):
+                # What is registered must not outlive who answers: writes would wait for nobody.
+                raise Unreachable(
+                    "the registration stays, and so does the guard; get the rights and run it again"
+                ) from error
+            refused += 1
     for obj in ending:
-        async with waiting(f"{title(obj)} to be gone"):
+        try:
             await _gone(api, obj)
+        except Unreachable as error:
+            note(str(error))
+            lasting += 1
     again = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration") and await _deleted(api, obj)]
     for obj in again:
         note(f"{title(obj)} was there again, and is removed again; stop the server that makes it")
+    if refused:
+        raise Unreachable(
+            f"{refused} objects were not removed; get the rights and run it again, which removes the rest"
+        )
+    if lasting:
+        raise Unreachable(f"{lasting} objects are not gone yet; they go once nothing keeps them")
     return 1 if again else 0
+
+
+def _registers(obj: Json) -> bool:
+    """Whether it is a part of the registration, or the right to make it."""
+    return obj["kind"].endswith("WebhookConfiguration") or _identity(obj) == _RIGHT
+
+
+def _identity(obj: Json) -> tuple[str, str]:
+    return obj["kind"], obj["metadata"]["name"]
+
+
+async def _removed(api: Api, obj: Json) -> bool:
+    """Delete it unless something that is not ours would go with it; whether that was done."""
+    from webhook.registration.manifests import ours
+
+    if obj["kind"] == _DEFINITION and (kept := await _instances(api, obj)):
+        note(f"{title(obj)} stays with {kept}; delete it when they may go too")
+        return False
+    if obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
+        note(f"{title(obj)} was there before and stays")
+        return False
+    return await _deleted(api, obj)
 
 
 async def _deleted(api: Api, obj: Json) -> bool:
@@ -109,23 +147,47 @@ async def _deleted(api: Api, obj: Json) -> bool:
 
 async def _gone(api: Api, obj: Json) -> None:
     """Return once it is no longer there; another of its name that was made meanwhile is not waited for."""
-    while (there := await found(api, obj)) and there["metadata"].get("deletionTimestamp"):
-        await asyncio.sleep(EVERY)
-
-
-async def _instances(api: Api, definition: Json) -> int:
     from webhook.cluster.api import ApiError
-    from webhook.kube.raw import members
-    from webhook.kube.rollout import API_VERSION
 
-    where = f"/apis/{API_VERSION}/{definition['spec']['names']['plural']}"
-    try:
-        listed = await patiently(partial(api.get, where))
-    except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return 0
-    return len(members(listed.get("items")))
+    seen: Json = {}
+    async with waiting(f"{title(obj)} to be gone", lambda: _keeps(seen)):
+        try:
+            while (seen := await found(api, obj) or {}) and seen["metadata"].get("deletionTimestamp"):
+                await asyncio.sleep(EVERY)
+        except ApiError as error:
+            raise Unreachable(f"{title(obj)}: whether it is gone cannot be seen: {error}") from error
+
+
+def _keeps(obj: Json) -> str:
+    """What keeps an object that is being deleted: what its conditions say, or its finalizers."""
+    from webhook.kube.raw import mapping, members, sequence, text
+
+    conditions = members(mapping(obj.get("status")).get("conditions"))
+    ending = [
+        each for each in conditions if text(each.get("type")).startswith(_ENDING) and each.get("status") == "True"
+    ]
+    told = [text(each.get("message")) for each in ending]
+    finalizers = [str(each) for each in sequence(mapping(obj.get("metadata")).get("finalizers"))]
+    told += [f"it has the finalizer {each}" for each in finalizers]
+    return "; ".join(told)
+
+
+async def _instances(api: Api, definition: Json) -> str:
+    """What would go with a definition, as "2 objects"; empty where that is nothing. Objects are there in whatever
+    version is served, and also where none is.
+    """
+    from webhook.kube.raw import mapping, members, text
+
+    there = mapping(mapping(await found(api, definition)).get("spec"))
+    if not there:
+        return ""
+    served = [text(each.get("name")) for each in members(there.get("versions")) if each.get("served")]
+    if not served:
+        return "objects that cannot be counted: none of its versions is served"
+    where = f"/apis/{there['group']}/{served[0]}/{mapping(there.get('names')).get('plural')}"
+    listed = await patiently(partial(api.get, where))
+    count = len(members(listed.get("items")))
+    return f"{count} objects" if count else ""
 
 
 def _reference(obj: Json) -> Json:
