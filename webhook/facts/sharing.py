@@ -33,7 +33,7 @@ def mapped(claim: Claim, snapshot: Snapshot) -> bool:
     return gone and booked(snapshot, claim)
 
 
-def _settled(claim: Claim, now: datetime) -> bool:
+def settled(claim: Claim, now: datetime) -> bool:
     """Whether an allocation is older than a write of it by a scheduler can be: somebody judges stored objects."""
     stamp = claim.allocation.timestamp if claim.allocation is not None else ""
     moment = instant(stamp)
@@ -77,7 +77,7 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
         path = "status.allocation.allocationTimestamp"
         needs = "the time stamp every scheduler sets; a 1.36 scheduler cannot add it later and never binds the pod"
         found.append(Finding("allocation-without-timestamp", path, "no time stamp", needs, severity="info"))
-    return found + (_leftovers(claim, snapshot, now) if old is None or (fresh and _settled(claim, now)) else [])
+    return found + (_leftovers(claim, snapshot, now) if old is None or (fresh and settled(claim, now)) else [])
 
 
 def _shared(claim: Claim, holders: list[Consumer], added: list[tuple[int, Consumer]]) -> list[Finding]:

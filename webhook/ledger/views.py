@@ -22,6 +22,7 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.charges import Charge, Difference
 from webhook.ledger.differences import unplaced
+from webhook.ledger.leftovers import leftovers
 
 Json = dict[str, Any]
 
@@ -159,7 +160,10 @@ def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json 
         **account_json(page.account),
         "charges": [charge_json(charge) for charge in page.charges],
         "pools": pools_json(snapshot, node, now, page.charges),
-        "differences": [difference_json(difference) for difference in page.differences],
+        "differences": [
+            difference_json(difference)
+            for difference in (*page.differences, *leftovers(node, page.charges, snapshot, now))
+        ],
     }
 
 
