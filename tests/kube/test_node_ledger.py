@@ -61,6 +61,7 @@ def reservation(*charges: BookedCharge, **more: Any) -> Reservation:
         "siblings": {"cpu": 2},
         "taken": "2026-01-01T00:00:01Z",
         "holder": "allocguard-0",
+        "claim_version": "22",
     }
     return Reservation(**{**fields, **more})
 
@@ -73,7 +74,7 @@ def test_what_is_written_is_read_again() -> None:
     full = ledger(
         charge(claim_uid="uid-a", zone=None, share_id="x"),
         charge(claim_uid="uid-a", resource="memory", amount=4 << 30, digest="", slice="", generation=0),
-        reservations=(reservation(charge()),),
+        reservations=(reservation(charge()), reservation(claim_uid="uid-b", pod_request={}, siblings={}, seen=True)),
     )
     raw = node_ledger_object(full, {"cpu": {"allocatable": "8"}}, [{"zone": 0}], 2)
     assert read_node_ledger(orjson.loads(orjson.dumps(raw))) == full
@@ -128,13 +129,14 @@ BROKEN: list[tuple[tuple[Any, ...], Any, str]] = [
     (("status", "charges", 1, "claimUID"), "uid-a", r"status.charges\[1\]: has the key of another charge"),
     (("status", "reservations", 0, "claimUID"), "", r"status.reservations\[0\].claimUID: has '', needs some text"),
     (("status", "reservations", 0, "podRequest"), [], r"status.reservations\[0\].podRequest: has a list, needs a map"),
+    (("status", "reservations", 0, "seen"), "yes", r"status.reservations\[0\].seen: has 'yes', needs true or false"),
     (("status", "reservations", 0, "siblings", "cpu"), "x", r"status.reservations\[0\].siblings\[cpu\]: is not a"),
     (
         ("status", "reservations", 0, "charges", 0, "claimUID"),
         "y",
         r"reservations\[0\].charges\[0\]: has another claim",
     ),
-    (("status", "reservations", 1, "claimUID"), "uid-c", r"status.reservations\[1\]: has the claim of another"),
+    (("status", "reservations", 1, "claimUID"), "uid-c", r"status.reservations\[1\]: has the claim and pod of another"),
 ]
 
 

@@ -42,6 +42,13 @@ POD = {
     "metadata": {"name": "p1", "namespace": "ns", "uid": "p-1"},
     "spec": {"nodeName": "n1", "resourceClaims": [{"name": "c", "resourceClaimName": "c1"}]},
 }
+NOMINATED = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p2", "namespace": "ns", "uid": "p-2"},
+    "spec": {"resourceClaims": [{"name": "c", "resourceClaimName": "c2"}]},
+    "status": {"nominatedNodeName": "n1"},
+}
 OTHERS: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}},
     {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "k"}},
@@ -50,7 +57,7 @@ OTHERS: list[dict[str, Any]] = [
     {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": "n1"}},
     {"apiVersion": "allocguard.dev/v1alpha1", "kind": "NodeLedger", "metadata": {"name": "n1"}},
 ]
-ALL = [NODE, SLICE, CLAIM, POD, *OTHERS]
+ALL = [NODE, SLICE, CLAIM, POD, NOMINATED, *OTHERS]
 
 
 def filled(snapshot: Snapshot) -> set[str]:

@@ -78,10 +78,13 @@ class ZoneAmount:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
-    """What one claim is charged on the node, and of that what is known to be of one zone."""
+    """What one claim is charged on the node, and of that what is known to be of one zone; ``reserved`` until its
+    allocation is seen.
+    """
 
     amounts: Amounts
     zones: ZoneAmounts
+    reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +119,14 @@ class Account:
         resources, zones = dict(self.resources), dict(self.zones)
         if claim_part is not None:
             for resource, amount in claim_part.amounts.items():
-                resources[resource] = _changed(resources[resource], claims=amount)
+                column = "reserved" if claim_part.reserved else "claims"
+                resources[resource] = _changed(resources[resource], **{column: amount})
             for zone, amounts in claim_part.zones.items():
                 row = dict(zones[zone])
                 for resource, amount in amounts.items():
                     held = row[resource]
-                    row[resource] = ZoneAmount(held.capacity, held.claims - amount, held.reserved)
+                    claims, reserved = (0, amount) if claim_part.reserved else (amount, 0)
+                    row[resource] = ZoneAmount(held.capacity, held.claims - claims, held.reserved - reserved)
                 zones[zone] = row
         if pod_part is not None:
             for resource, amount in pod_part.requests.items():
@@ -150,12 +155,14 @@ def account_of(
     """The account of a node from its parts. Resources that nobody books (``pods``, extended ones) are left out, unless
     a claim is charged for one; a resource that is charged and not allocatable has allocatable 0.
     """
-    charged = summed(part.amounts for part in claims.values())
+    charged = summed(part.amounts for part in claims.values() if not part.reserved)
+    held = [part for part in claims.values() if part.reserved]
     bound = [part for part in pods.values() if not part.reserved]
     coming = [part for part in pods.values() if part.reserved]
     requests = summed(part.requests for part in bound)
     overhead = summed(part.overhead for part in bound)
     reserved = summed(amounts for part in coming for amounts in (part.requests, part.overhead))
+    add(reserved, summed(part.amounts for part in held))
     names = [name for name in allocatable if bookable(name)]
     names += [name for total in (charged, requests, overhead, reserved) for name in total]
     resources = {
@@ -169,14 +176,15 @@ def account_of(
         for name in dict.fromkeys(names)
     }
     in_zones: dict[int, dict[str, Number]] = {}
+    held_zones: dict[int, dict[str, Number]] = {}
     for part in claims.values():
         for zone, amounts in part.zones.items():
-            add(in_zones.setdefault(zone, {}), amounts)
-    zones = {
-        zone: {
-            name: ZoneAmount(capacities.get(zone, {}).get(name), in_zones.get(zone, {}).get(name, 0))
-            for name in dict.fromkeys([*capacities.get(zone, {}), *in_zones.get(zone, {})])
+            add((held_zones if part.reserved else in_zones).setdefault(zone, {}), amounts)
+    zones: dict[int, dict[str, ZoneAmount]] = {}
+    for zone in sorted({*capacities, *in_zones, *held_zones}):
+        has, taken, kept = (by_zone.get(zone, {}) for by_zone in (capacities, in_zones, held_zones))
+        zones[zone] = {
+            name: ZoneAmount(has.get(name), taken.get(name, 0), kept.get(name, 0))
+            for name in dict.fromkeys([*has, *taken, *kept])
         }
-        for zone in sorted({*capacities, *in_zones})
-    }
     return Account(node, uid, resources, zones, claims, pods)

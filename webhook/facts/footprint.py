@@ -12,6 +12,7 @@ from webhook.kube.claims import Claim, Result
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import INT64_MAX, Number, beyond_int64, of_resource
 from webhook.kube.resource import Device, NodeCost, Slice
+from webhook.kube.rollout import DriverRollout
 from webhook.kube.snapshot import Snapshot
 
 TIMES = " \N{MULTIPLICATION SIGN} "
@@ -142,6 +143,19 @@ def footprint(claim: Claim, snapshot: Snapshot, node: str | None = None) -> Foot
             if beyond_int64(resource, amount)
         ]
     return Footprint(place, tuple(charges), amounts, per_pod, per_container, mapped, tuple(missing), tuple(problems))
+
+
+def device_charges(
+    result: Result, item: Slice, device: Device, rollout: DriverRollout | None
+) -> tuple[DeviceCharge, ...]:
+    """What ``device``, as this version of its slice offers it, costs for ``result``, as far as it can be computed."""
+    zone = device_zone(device, item.driver, rollout)
+    outcomes = ((cost.resource, _cost(result, cost)) for cost in device.effective_costs)
+    return tuple(
+        DeviceCharge(result, device, item, resource, *outcome, zone)
+        for resource, outcome in outcomes
+        if isinstance(outcome, tuple)
+    )
 
 
 def _cost(result: Result, cost: NodeCost) -> tuple[Number, str] | Finding | None:

@@ -72,9 +72,12 @@ class BookedCharge(Struct, frozen=True, gc=False):
 class Reservation(Struct, frozen=True, gc=False):
     """What is held for an allocation that was admitted, until it is seen, and for its pod, until that is counted.
 
-    ``charges`` is empty once the allocation was seen: they are among the ledger's own then. ``pod_request`` is the
-    pod's own request with the overhead of its claims, without what these cost by mapping. ``siblings`` is the least
-    that the pod's mapped claims without an allocation can cost (1.36). ``taken`` is when (RFC 3339), ``holder`` who.
+    A claim with several consumers (1.37) has one for each, and its charges in one of them. ``charges`` is empty once
+    the allocation was seen, since they are among the ledger's own then; ``seen`` is whether the claim was seen with it
+    and reserved for the pod. ``claim_version`` is the lowest resourceVersion that the claim can have with it.
+    ``pod_request`` is the pod's own request with the overhead of its claims, without what these cost by mapping.
+    ``siblings`` is the least that the pod's mapped claims without an allocation can cost (1.36). ``taken`` is when
+    (RFC 3339), ``holder`` who.
     """
 
     claim_uid: str
@@ -89,6 +92,8 @@ class Reservation(Struct, frozen=True, gc=False):
     siblings: Mapping[str, Number]
     taken: str
     holder: str
+    claim_version: str = ""
+    seen: bool = False
 
 
 class NodeLedger(Struct, frozen=True, gc=False):
@@ -175,6 +180,7 @@ _RESERVATION_TEXTS = {
     "pod_name": "podName",
     "taken": "taken",
     "holder": "holder",
+    "claim_version": "claimVersion",
 }
 _NEEDED = frozenset({"claimUID", "allocation", "driver", "pool", "device", "resource", "namespace", "name"})
 
@@ -194,6 +200,8 @@ def _reservation_json(reservation: Reservation) -> Json:
         member: value for field, member in _RESERVATION_TEXTS.items() if (value := getattr(reservation, field))
     }
     made["charges"] = [_charge_json(charge) for charge in reservation.charges]
+    if reservation.seen:
+        made["seen"] = True
     for member, amounts in (("podRequest", reservation.pod_request), ("siblings", reservation.siblings)):
         made[member] = {resource: quantity(resource, amount) for resource, amount in sorted(amounts.items())}
     return made
@@ -209,7 +217,9 @@ def read_node_ledger(obj: object) -> NodeLedger:
     charges = _rows(status, "charges", "status", _charge)
     _once(charges, lambda charge: charge.key, "status.charges", "the key of another charge")
     reservations = _rows(status, "reservations", "status", _reservation)
-    _once(reservations, lambda each: each.claim_uid, "status.reservations", "the claim of another reservation")
+    _once(
+        reservations, lambda each: (each.claim_uid, each.pod_uid), "status.reservations", "the claim and pod of another"
+    )
     return NodeLedger(
         node,
         _text(spec, "nodeUID", "spec"),
@@ -247,11 +257,15 @@ def _reservation(row: Json, path: str) -> Reservation:
         if (charge.claim_uid, charge.allocation) != (texts["claim_uid"], texts["allocation"]):
             raise ValueError(f"{path}.charges[{index}]: has another claim or allocation than its reservation")
     _once(charges, lambda charge: charge.key, f"{path}.charges", "the key of another charge")
+    seen = row.get("seen", False)
+    if not isinstance(seen, bool):
+        raise ValueError(f"{path}.seen: has {_said(seen)}, needs true or false")
     return Reservation(
         **texts,
         charges=charges,
         pod_request=_amounts(row, "podRequest", path),
         siblings=_amounts(row, "siblings", path),
+        seen=seen,
     )
 
 

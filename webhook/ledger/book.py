@@ -16,6 +16,7 @@ from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.quantity import Number
 from webhook.kube.snapshot import Snapshot
+from webhook.ledger.booked import as_booked, part_of
 from webhook.ledger.charges import Charge, ChargeKey, ClaimCharges, Difference, claim_charges
 from webhook.ledger.differences import (
     account_differences,
@@ -25,6 +26,7 @@ from webhook.ledger.differences import (
     same_uid,
     sharing_differences,
 )
+from webhook.ledger.held import Held, unknown_claim
 
 _MOST_NODES = 20_000
 _NOTHING: tuple[object, ...] = ()
@@ -51,6 +53,7 @@ class Book:
 
     def __init__(self) -> None:
         self._pages: dict[str, tuple[Inputs, NodeBook, _Parts]] = {}
+        self._held: dict[str, Held] = {}
         self._current: tuple[Snapshot | None, dict[str, NodeBook]] = (None, {})
 
     def account(self, snapshot: Snapshot, node: str) -> Account | None:
@@ -82,15 +85,22 @@ class Book:
         return page
 
     def _checked(self, snapshot: Snapshot, node: str) -> NodeBook:
-        inputs = tuple(_inputs(snapshot, node))
-        held = self._pages.get(node)
-        if held is not None and _same(held[0], inputs):
-            return held[1]
-        parts = _Parts(held[2] if held is not None else None)
-        page = _node_book(snapshot, node, parts)
+        ledger = snapshot.ledgers.get(node)
+        held = self._held.get(node)
+        if held is None or held.ledger is not ledger:
+            held = Held(ledger, node, held)
+        inputs = tuple(_inputs(snapshot, node, held))
+        before = self._pages.get(node)
+        if before is not None and _same(before[0], inputs):
+            return before[1]
+        parts = _Parts(before[2] if before is not None else None)
+        page = _node_book(snapshot, node, held, parts)
         if len(self._pages) >= _MOST_NODES:
-            self._pages.pop(next(iter(self._pages)), None)
+            oldest = next(iter(self._pages), "")
+            self._pages.pop(oldest, None)
+            self._held.pop(oldest, None)
         self._pages[node] = (inputs, page, parts)
+        self._held[node] = held
         return page
 
 
@@ -114,8 +124,9 @@ def _same(one: Inputs, other: Inputs) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
-def _inputs(snapshot: Snapshot, node: str) -> Iterator[object]:
+def _inputs(snapshot: Snapshot, node: str, held: Held) -> Iterator[object]:
     """Every object that a page is made from, in an order that depends on these objects only."""
+    yield held.ledger
     yield snapshot.release
     yield snapshot.rollouts
     yield snapshot.nodes.get(node)
@@ -130,6 +141,15 @@ def _inputs(snapshot: Snapshot, node: str) -> Iterator[object]:
         yield snapshot.pools.get(pool, _NOTHING)
         yield snapshot.pool_claims.get(pool, _NOTHING)
     elsewhere: list[Claim] = list(claims)
+    placed = {claim.id for claim in claims} if held.claims else ()
+    for uid in held.claims:
+        if uid not in placed:
+            claim = snapshot.claims_by_uid.get(uid)
+            yield claim
+            if claim is not None:
+                elsewhere.append(claim)
+    for uid in held.pods:
+        yield snapshot.pods_by_uid.get(uid)
     for pod in (*pods, *nominated):
         for name in pod.claim_names.values():
             claim = snapshot.claims.get((pod.namespace, name))
@@ -168,15 +188,21 @@ def node_claims(snapshot: Snapshot, node: str) -> list[Claim]:
     return [found[key] for key in sorted(found)]
 
 
-def _node_book(snapshot: Snapshot, node: str, memo: _Parts) -> NodeBook:
+def _node_book(snapshot: Snapshot, node: str, held: Held, memo: _Parts) -> NodeBook:
     known = snapshot.nodes[node]
     charges: dict[ChargeKey, Charge] = {}
     parts: dict[str, ClaimPart] = {}
     costs: dict[str, ClaimCharges] = {}
-    differences: list[Difference] = []
+    problem = held.problem()
+    differences: list[Difference] = [] if problem is None else [problem]
     coming: dict[str, Pod] = {}
+    reserved = held.unseen(snapshot)
+    settled = set(reserved)
     for claim in node_claims(snapshot, node):
-        made = _charged(claim, snapshot, node, memo)
+        if held.outdated(claim):
+            continue
+        settled.add(claim.id)
+        made = _as_booked(claim, _charged(claim, snapshot, node, memo), held, memo)
         if left_behind(claim, made, known):
             differences.append(node_replaced(claim, known))
             continue
@@ -196,6 +222,15 @@ def _node_book(snapshot: Snapshot, node: str, memo: _Parts) -> NodeBook:
         claims = [claim for _, claim in pod_claims(pod, snapshot)]
         if any(roams(claim, snapshot) and pod in consumers(claim, snapshot) for claim in claims):
             coming[pod_id(pod)] = pod
+    for uncertain, rows in held.others(settled, snapshot, known):
+        parts[rows[0].key.claim_uid] = part_of(rows)
+        charges.update((charge.key, charge) for charge in rows)
+        if uncertain is None:
+            differences.append(unknown_claim(rows))
+    for uid, reservations in reserved.items():
+        if uid not in parts:
+            rows, parts[uid] = held.expected(reservations)
+            charges.update((charge.key, charge) for charge in rows)
     pods: dict[str, PodPart] = {}
     for pod in sorted(snapshot.node_pods.get(node, ()), key=_key):
         if not pod.terminal and pod_id(pod) not in pods:
@@ -204,6 +239,7 @@ def _node_book(snapshot: Snapshot, node: str, memo: _Parts) -> NodeBook:
     for name in sorted(coming):
         if name not in pods:
             pods[name] = _coming(coming[name], snapshot, costs)
+    pods.update(held.coming(snapshot, pods))
     slices = tuple(snapshot.pools.get(item.key, _NOTHING) for item in snapshot.node_slices.get(node, ()))
     inputs = (known, snapshot.topologies.get(node), snapshot.rollouts, *slices)
     capacities = memo.get("zones", inputs, lambda: zone_capacities(node, snapshot))
@@ -230,6 +266,13 @@ def _charged(claim: Claim, snapshot: Snapshot, node: str, memo: _Parts) -> Claim
         *consumers(claim, snapshot),
     )
     return memo.get(("claim", claim.key), inputs, lambda: claim_charges(claim, snapshot, node))
+
+
+def _as_booked(claim: Claim, made: ClaimCharges, held: Held, memo: _Parts) -> ClaimCharges:
+    booked = held.booked(claim)
+    if not booked:
+        return made
+    return memo.get(("booked", claim.key), (claim, made, booked), lambda: as_booked(claim, made, booked, held.node))
 
 
 def _bound(

@@ -205,7 +205,7 @@ def account_differences(account: Account) -> list[Difference]:
         Finding(
             "key-unknown",
             f"status.allocatable[{name}]",
-            f"claims that cost {of_resource(name, amount.claims)} {name}",
+            f"claims that cost {of_resource(name, amount.claims + amount.reserved)} {name}",
             "cpu, memory, ephemeral-storage or hugepages-*; no scheduler books anything else",
             "correct the mapping of the driver",
             "warning",
@@ -220,7 +220,8 @@ def account_differences(account: Account) -> list[Difference]:
                     Finding(
                         "zone-overcommit",
                         f"zone {zone} {name}",
-                        f"{of_resource(name, held.capacity)} for {of_resource(name, held.claims)} of claims",
+                        f"{of_resource(name, held.capacity)} for "
+                        f"{of_resource(name, held.claims + held.reserved)} of claims",
                         f"{of_resource(name, -held.free)} more",
                         "release a claim of that zone",
                     )

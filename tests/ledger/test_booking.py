@@ -1,0 +1,241 @@
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.ledger.builders import (
+    allocated,
+    container,
+    device,
+    entry,
+    node,
+    old,
+    pod,
+    result,
+    slice_of,
+    world,
+)
+from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object, read_node_ledger
+from webhook.kube.quantity import of_resource
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.booking import advance
+from webhook.ledger.formulas import Formulas
+
+Json = dict[str, Any]
+AT, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
+
+
+def at(version: int, obj: Json, **metadata: Any) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version), **metadata}}
+
+
+def grp(multiplier: str = "1", version: int = 10, **more: Any) -> Json:
+    return at(version, slice_of(device("grp", old(multiplier, "cpus"), capacity={"cpus": "8"}, zone=1), **more))
+
+
+def claim(name: str = "c", consumed: str = "4", version: int = 20, **more: Any) -> Json:
+    return at(version, allocated(name, result(consumed={"cpus": consumed}), **more))
+
+
+def unallocated(name: str = "c", version: int = 30) -> Json:
+    made = claim(name, version=version)
+    made["status"] = {}
+    return made
+
+
+def amounts(ledger: NodeLedger) -> list[tuple[str, str, str]]:
+    return [(row.name, row.device, of_resource(row.resource, row.amount)) for row in ledger.charges]
+
+
+def book(*objs: Json, held: NodeLedger | None = None, formulas: Formulas | None = None) -> NodeLedger:
+    return advance(held, world(*objs), "n1", formulas)
+
+
+def reserved(row: BookedCharge, pod_name: str = "p1", **more: Any) -> Reservation:
+    fields: dict[str, Any] = {
+        "claim_uid": row.claim_uid,
+        "allocation": row.allocation,
+        "namespace": row.namespace,
+        "name": row.name,
+        "pod_uid": f"uid-{pod_name}",
+        "pod_namespace": "ns",
+        "pod_name": pod_name,
+        "charges": (row,),
+        "pod_request": {"cpu": 1},
+        "siblings": {},
+        "taken": AT,
+        "holder": "a",
+    }
+    return Reservation(**{**fields, **more})
+
+
+def test_an_allocation_is_booked_with_the_version_of_its_mapping() -> None:
+    (row,) = book(node(), grp(), claim()).charges
+    assert (row.amount, row.zone, row.since, row.claim_version) == (4, 1, AT, "20")
+    assert (row.slice, row.slice_uid, row.generation, row.resource_version) == ("s1", "uid-s1", 1, "10")
+    assert row.digest.startswith("sha256:")
+
+
+def test_seen_again_nothing_changes() -> None:
+    objs = (node(), grp(), claim())
+    first = book(*objs)
+    assert advance(first, world(*objs), "n1") == first
+    assert advance(read_node_ledger(node_ledger_object(first)), world(*objs), "n1") == first
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        [],
+        [grp("2", version=40)],
+        [slice_of(device("other", old("1")))],
+        [at(40, slice_of(device("grp", capacity={"cpus": "8"}, zone=0)))],
+        [grp("1", version=41, generation=1, name="s2")],
+    ],
+    ids=["vanished", "other multiplier", "device gone", "mapping and zone gone", "made again"],
+)
+def test_a_charge_keeps_amount_and_version_whatever_its_slice_becomes(slices: list[Json]) -> None:
+    first = book(node(), grp(), claim())
+    assert book(node(), *slices, claim(version=25), held=first) == first
+
+
+@pytest.mark.parametrize(
+    "claims", [[], [unallocated()], [claim(version=30, at=LATER)]], ids=["claim gone", "deallocated", "another one"]
+)
+def test_a_charge_goes_when_its_allocation_does(claims: list[Json]) -> None:
+    first = book(node(), grp(), claim())
+    after = book(node(), grp(), *claims, held=first)
+    assert not {row.key for row in first.charges} & {row.key for row in after.charges}
+    assert len(after.charges) == sum("allocation" in each["status"] for each in claims)
+
+
+def test_a_view_that_is_older_than_the_booking_releases_nothing() -> None:
+    first = book(node(), grp(), claim(version=20))
+    assert book(node(), grp(), unallocated(version=19), held=first).charges == first.charges
+    assert book(node(), grp(), claim(version=19, at="2025-01-01T00:00:00Z"), held=first).charges == first.charges
+    assert not book(node(), grp(), unallocated(version=21), held=first).charges
+
+
+def test_a_claim_that_is_known_to_be_there_is_not_released_by_a_view_without_it() -> None:
+    first = book(node(), grp(), claim())
+    assert advance(first, world(node(), grp()), "n1", alive=frozenset({"uid-c"})) == first
+    assert not advance(first, world(node(), grp()), "n1", alive=frozenset({"uid-d"})).charges
+
+
+def test_a_charge_stays_when_nothing_tells_its_node_any_more() -> None:
+    objs = (node(), claim(node_name=""))
+    first = book(grp(), *objs)
+    assert amounts(first) == [("c", "grp", "4")]
+    assert book(*objs, held=first) == first
+
+
+def test_a_node_made_again_owes_nothing_for_what_was_on_the_one_before() -> None:
+    first = book(node(), grp(), claim())
+    again = node(uid="u2", created=LATER)
+    after = book(again, grp(), claim(), claim("d", at="2026-01-01T02:00:00Z"), held=first)
+    assert (after.node_uid, amounts(after)) == ("u2", [("d", "grp", "4")])
+
+
+def test_a_node_that_is_not_there_keeps_what_is_allocated() -> None:
+    first = book(node(), grp(), claim())
+    assert book(grp(), claim(), held=first) == first
+    assert not book(grp(), unallocated(), held=first).charges
+
+
+def test_a_restarted_node_keeps_what_is_allocated() -> None:
+    def booted(boot: str) -> Json:
+        made = node()
+        made["status"]["nodeInfo"] = {"bootID": boot}
+        return made
+
+    first = book(booted("a"), grp(), claim())
+    after = book(booted("b"), claim(), held=first)
+    assert (first.boot_id, after.boot_id, after.charges) == ("a", "b", first.charges)
+
+
+def test_what_only_the_pods_status_explains_is_booked_until_the_device_is_back() -> None:
+    user = pod("p1", container(claims=("c",)), claims=("c",), entries=[entry("c", cpu="4")])
+    holder = claim(pods=("p1",))
+    first = book(node(), holder, user)
+    assert amounts(first) == [("c", "grp", "4")]
+    assert first.charges[0].digest == ""
+    assert amounts(book(node(), holder, held=first)) == [("c", "grp", "4")]
+    assert amounts(book(node(), grp(), holder, user, held=first)) == [("c", "grp", "4")]
+
+
+def test_a_reservation_becomes_charges_in_one_step() -> None:
+    (row,) = book(node(), grp(), claim()).charges
+    row = replace(row, formula="as admitted")
+    held = NodeLedger("n1", reservations=(reserved(row),))
+    waiting = book(node(), grp(), unallocated(version=19), held=held)
+    assert (waiting.charges, waiting.reservations) == ((), held.reservations)
+    seen = book(node(), grp(), claim(pods=("p1",)), held=held)
+    assert seen.charges == (row,)
+    assert seen.reservations == (replace(held.reservations[0], charges=(), seen=True),)
+    counted = book(node(), grp(), claim(pods=("p1",)), pod("p1", claims=("c",)), held=seen)
+    assert (counted.charges, counted.reservations) == ((row,), ())
+
+
+@pytest.mark.parametrize(
+    ("objs", "stays"),
+    [
+        ([claim(pods=("p1",)), pod("p1", claims=("c",), node_name="")], True),
+        ([claim(pods=("p1",)), pod("p1", claims=("c",), node_name="n2")], False),
+        ([claim(pods=("p1",)), pod("p1", claims=("c",), node_name="", phase="Failed")], False),
+        ([claim(version=21)], False),
+        ([unallocated()], False),
+        ([], False),
+    ],
+    ids=["on its way", "elsewhere", "failed", "no more its consumer", "deallocated", "gone"],
+)
+def test_a_pod_is_held_while_it_is_on_its_way(objs: list[Json], stays: bool) -> None:
+    (row,) = book(node(), grp(), claim()).charges
+    held = book(node(), grp(), claim(pods=("p1",)), held=NodeLedger("n1", reservations=(reserved(row),)))
+    after = book(node(), grp(), *objs, held=held)
+    assert bool(after.reservations) == stays
+
+
+def test_the_next_consumer_of_an_allocation_is_held_before_it_is_seen() -> None:
+    first = book(node(), grp(), claim(pods=("p1",)))
+    held = replace(first, reservations=(reserved(first.charges[0], "p2", charges=()),))
+    before = book(node(), grp(), claim(pods=("p1",)), held=held)
+    assert [(each.pod_name, each.seen) for each in before.reservations] == [("p2", False)]
+    after = book(node(), grp(), claim(pods=("p1", "p2"), version=22), held=before)
+    assert [(each.pod_name, each.seen) for each in after.reservations] == [("p2", True)]
+
+
+def test_a_view_cannot_tell_that_a_reservation_is_dead() -> None:
+    (row,) = book(node(), grp(), claim()).charges
+    held = NodeLedger("n1", reservations=(reserved(row),))
+    for objs in ([], [unallocated()], [claim(at=LATER, version=40)]):
+        assert book(node(), grp(), *objs, held=held).reservations == held.reservations
+
+
+def history(*slices: Json, first: int) -> Formulas:
+    made = Formulas().with_allocation("uid-c", AT, first)
+    for item in slices:
+        made = made.with_slice(Snapshot().put(item).slices[item["metadata"]["name"]])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "amount", "version"),
+    [(5, "4", "10"), (10, "4", "10"), (15, "4", "10"), (21, "8", "20"), (31, "12", "30")],
+)
+def test_the_version_of_the_mapping_is_the_one_before_the_allocation(first: int, amount: str, version: str) -> None:
+    versions = [grp("1", 10), grp("2", 20), grp("3", 30)]
+    for seen in (versions, versions[::-1]):
+        made = book(node(), grp("3", 30), claim(version=40), formulas=history(*seen, first=first))
+        assert [(of_resource("cpu", row.amount), row.resource_version) for row in made.charges] == [(amount, version)]
+
+
+def test_a_resource_that_a_later_version_adds_is_charged_from_then_on() -> None:
+    both = device("grp", old("1", "cpus"), old("1Gi", "cpus", "memory"), capacity={"cpus": "8"})
+    later = at(30, slice_of(both))
+    made = book(node(), later, claim(), formulas=history(grp("1", 10), later, first=20))
+    assert [(row.resource, row.resource_version) for row in made.charges] == [("cpu", "10"), ("memory", "30")]
+
+
+def test_what_was_mapped_no_more_when_it_was_allocated_costs_nothing() -> None:
+    bare = at(15, slice_of(device("grp", capacity={"cpus": "8"})))
+    assert not book(node(), bare, claim(), formulas=history(grp("1", 10), bare, first=20)).charges

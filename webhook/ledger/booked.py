@@ -1,0 +1,227 @@
+"""What is booked for a claim goes before what its mappings would cost now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from webhook.facts.account import ClaimPart, add
+from webhook.facts.footprint import DeviceCharge
+from webhook.kube.claims import Claim
+from webhook.kube.finding import Finding
+from webhook.kube.node_ledger import BookedCharge, as_stored
+from webhook.kube.quantity import Number, of_resource
+from webhook.ledger.charges import (
+    AS_BOOKED,
+    Charge,
+    ChargeKey,
+    ClaimCharges,
+    Difference,
+    State,
+    about_claim,
+)
+from webhook.ledger.formulas import version
+
+Booked = Mapping[ChargeKey, BookedCharge]
+
+
+def charge_key(row: BookedCharge, node: str) -> ChargeKey:
+    """The key of a booked charge of ``node``."""
+    return ChargeKey(
+        row.claim_uid, row.allocation, row.request, row.driver, row.pool, row.device, row.share_id, node, row.resource
+    )
+
+
+def by_key(rows: Iterable[BookedCharge], node: str) -> dict[ChargeKey, BookedCharge]:
+    """Booked charges of ``node`` by key."""
+    return {charge_key(row, node): row for row in rows}
+
+
+def booked_charge(charge: Charge, claim_version: str) -> BookedCharge:
+    """``charge`` as the ledger of its node keeps it."""
+    key = charge.key
+    return BookedCharge(
+        key.claim_uid,
+        key.allocation,
+        key.request,
+        key.driver,
+        key.pool,
+        key.device,
+        key.share_id,
+        key.resource,
+        charge.namespace,
+        charge.name,
+        charge.slice,
+        charge.slice_uid,
+        charge.generation,
+        charge.resource_version,
+        charge.digest,
+        as_stored(charge.amount),
+        charge.zone,
+        charge.formula,
+        charge.since,
+        claim_version,
+    )
+
+
+def device_booked(claim: Claim, charge: DeviceCharge, claim_version: str) -> BookedCharge:
+    """What ``charge`` books for ``claim``."""
+    allocation, item, result = claim.allocation, charge.slice, charge.result
+    identity, since = (allocation.identity, allocation.timestamp) if allocation else ("", "")
+    return BookedCharge(
+        claim.id,
+        identity,
+        result.request,
+        *result.identity,
+        result.share_id,
+        charge.resource,
+        claim.namespace,
+        claim.name,
+        item.name,
+        item.uid,
+        item.generation,
+        item.resource_version,
+        charge.digest,
+        as_stored(charge.amount),
+        charge.zone,
+        charge.formula,
+        since,
+        claim_version,
+    )
+
+
+def shown(row: BookedCharge, node: str, pods: tuple[str, ...], state: State) -> Charge:
+    """A booked charge as the book shows it."""
+    return Charge(
+        charge_key(row, node),
+        row.namespace,
+        row.name,
+        pods,
+        row.slice,
+        row.slice_uid,
+        row.generation,
+        row.resource_version,
+        row.digest,
+        row.amount,
+        row.zone,
+        row.formula,
+        state,
+        row.since,
+    )
+
+
+def part_of(charges: Iterable[Charge], reserved: bool = False) -> ClaimPart:
+    """The sums of one claim's charges."""
+    amounts: dict[str, Number] = {}
+    zones: dict[int, dict[str, Number]] = {}
+    for charge in charges:
+        add(amounts, {charge.key.resource: charge.amount})
+        if charge.zone is not None:
+            add(zones.setdefault(charge.zone, {}), {charge.key.resource: charge.amount})
+    return ClaimPart(amounts, zones, reserved)
+
+
+def allocated_as(claim: Claim | None, allocation: str) -> bool:
+    """Whether ``claim`` is there and has the allocation of that identity."""
+    return claim is not None and claim.allocation is not None and claim.allocation.identity == allocation
+
+
+def released(row: BookedCharge, claim: Claim | None) -> bool:
+    """Whether ``claim``, as it is seen, shows that what ``row`` is booked for is over: it has another allocation, or
+    none, and is no older view than the one that was booked. Of a claim that is not there (None) this says nothing.
+    """
+    if claim is None or allocated_as(claim, row.allocation):
+        return False
+    now, then = version(claim.resource_version), version(row.claim_version)
+    return now < 0 or now >= then
+
+
+def outdated(claim: Claim, rows: Iterable[BookedCharge]) -> bool:
+    """Whether this view of ``claim`` is older than the allocation that ``rows`` are booked for."""
+    return any(not allocated_as(claim, row.allocation) and not released(row, claim) for row in rows)
+
+
+def as_booked(claim: Claim, made: ClaimCharges, booked: Booked, node: str) -> ClaimCharges:
+    """The charges of ``claim`` where ``booked`` are those that the ledger of ``node`` has for its allocation: each as
+    booked, whatever its mapping says now, those that no mapping gives any more too, and a difference where the two
+    do not agree.
+    """
+    if not booked:
+        return made
+    charges: dict[ChargeKey, Charge] = {}
+    differences = [each for each in made.differences if each.finding.rule != "mapping-lost"]
+    proper = {charge.key: charge for charge in made.charges if charge.formula != AS_BOOKED}
+    pods, state = _holders(claim, made, node)
+    for key, charge in proper.items():
+        row = booked.get(key)
+        if row is None:
+            charges[key] = charge
+            continue
+        charges[key] = shown(row, node, charge.pods, charge.state)
+        if row.amount != as_stored(charge.amount):
+            differences.append(_differs(claim, row, charge))
+    outlived: dict[str, Number] = {}
+    for key, row in booked.items():
+        if key not in proper and row.formula != AS_BOOKED:
+            charges[key] = shown(row, node, pods, state)
+            add(outlived, {row.resource: row.amount})
+            differences.append(_lost(claim, row))
+    lost = {each.finding.path: each for each in made.differences if each.finding.rule == "mapping-lost"}
+    guessed = {charge.key.resource: charge for charge in made.charges if charge.formula == AS_BOOKED}
+    for row in booked.values():
+        unexplained = made.cost.missing or row.resource not in made.cost.amounts
+        if row.formula == AS_BOOKED and unexplained and row.resource not in guessed:
+            guessed[row.resource] = shown(row, node, pods, state)
+    for resource, charge in guessed.items():
+        # What the pod's status books covers what the ledger has for devices that are gone.
+        left = charge.amount - outlived.get(resource, 0)
+        if left > 0 and charge.key not in charges:
+            charges[charge.key] = replace(charge, amount=left)
+            differences += lost.values()
+    return ClaimCharges(tuple(charges.values()), part_of(charges.values()), made.cost, tuple(differences))
+
+
+def _holders(claim: Claim, made: ClaimCharges, node: str) -> tuple[tuple[str, ...], State]:
+    if made.charges:
+        return made.charges[0].pods, made.charges[0].state
+    names = (f"{claim.namespace}/{holder.name}" for holder in claim.reserved_for if holder.is_pod)
+    return tuple(dict.fromkeys(names)), "allocated"
+
+
+def _said(resource: str, amount: Number) -> str:
+    return f"{of_resource(resource, amount)} {resource}"
+
+
+def _differs(claim: Claim, row: BookedCharge, now: Charge) -> Difference:
+    booked, due = _said(row.resource, row.amount), _said(row.resource, now.amount)
+    if row.digest and row.digest == now.digest:
+        finding = Finding(
+            "duplicate-charge",
+            "status.allocation",
+            f"{due} of device {row.device} for what is booked with {booked} already, by the very same mapping",
+            "one amount for one allocation; it is not charged again",
+            "find out who wrote the allocation anew, and release the claim",
+        )
+        return about_claim(claim, finding, "surplus")
+    finding = Finding(
+        "mapping-changed",
+        "status.allocation",
+        f"{booked} booked for device {row.device} under version {row.resource_version or 'unknown'} of its slice",
+        f"{due}, what the mapping costs since version {now.resource_version or 'unknown'}; what is booked stays",
+        "release the claim, and it is charged by the new mapping when it is allocated again",
+        "warning",
+    )
+    return about_claim(claim, finding)
+
+
+def _lost(claim: Claim, row: BookedCharge) -> Difference:
+    finding = Finding(
+        "mapping-lost",
+        "status.allocation",
+        f"{_said(row.resource, row.amount)} booked for device {row.device}, which the slices of {row.driver} no longer "
+        "explain",
+        "the device with the mapping it was allocated with; the amount stays charged until the claim is released",
+        f"have the driver {row.driver} publish the device again, or release the claim",
+        "warning",
+    )
+    return about_claim(claim, finding, "surplus")
