@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from webhook.kube.quantity import Number
 
@@ -44,8 +45,7 @@ def summed(parts: Iterable[Amounts]) -> dict[str, Number]:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """One resource of a node, in base units. ``claims`` holds each claim's mapping once, ``overhead`` what 1.37
     claims add per pod and container, ``pods`` the pods' own requests, ``reserved`` what is on its way to the node.
     """
@@ -62,8 +62,7 @@ class Amount:
         return self.allocatable - self.pods - self.claims - self.overhead - self.reserved
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneAmount:
+class ZoneAmount(Struct, frozen=True):
     """One resource of a NUMA zone; ``capacity`` is None where nobody tells it."""
 
     capacity: Number | None = None
@@ -76,8 +75,7 @@ class ZoneAmount:
         return None if self.capacity is None else self.capacity - self.claims - self.reserved
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimPart:
+class ClaimPart(Struct, frozen=True):
     """What one claim is charged on the node, and of that what is known to be of one zone; ``reserved`` until its
     allocation is seen.
     """
@@ -87,8 +85,7 @@ class ClaimPart:
     reserved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodPart:
+class PodPart(Struct, frozen=True):
     """What one pod is charged: its own request, the overhead of its claims; ``reserved`` until it is bound."""
 
     requests: Amounts
@@ -96,8 +93,7 @@ class PodPart:
     reserved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """A node's account. ``claims`` by claim id and ``pods`` by pod id are what was summed (``claim.id``,
     :func:`webhook.facts.pods.pod_id`).
     """

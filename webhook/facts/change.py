@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from typing import Literal
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from webhook.facts.account import Account, bookable
 from webhook.facts.fit import node_rows
@@ -84,7 +84,7 @@ def released(snapshot: Snapshot, claim: Claim) -> Snapshot:
     held = snapshot.claims.get((claim.namespace, claim.name))
     if held is None or held.allocation is None:
         return snapshot
-    return snapshot.with_claim(structs.replace(held, allocation=None, reserved_for=()))
+    return snapshot.with_claim(replace(held, allocation=None, reserved_for=()))
 
 
 def _releases(
@@ -127,7 +127,7 @@ def _shrinks(
             for name, raw in request.capacity.items():
                 asked = try_parse(raw)
                 # Asking for nothing chooses every device that has anything left.
-                least = structs.replace(request, capacity={**request.capacity, name: "0"})
+                least = replace(request, capacity={**request.capacity, name: "0"})
                 offers = node_offers(least, snapshot, account.node, holdings, now).offers
                 rooms = {
                     _room(offer.device, name, free, holdings.used(offer.identity) or {}): offer.device
@@ -167,12 +167,12 @@ def _on_grid(limit: Number, entry: object) -> Number:
 
 
 def _asking(claim: Claim, request: DeviceRequest, name: str, amount: Number) -> Claim:
-    smaller = structs.replace(request, capacity={**request.capacity, name: canonical(amount)})
+    smaller = replace(request, capacity={**request.capacity, name: canonical(amount)})
     groups = tuple(
-        structs.replace(group, alternatives=tuple(smaller if a is request else a for a in group.alternatives))
+        replace(group, alternatives=tuple(smaller if a is request else a for a in group.alternatives))
         for group in claim.groups
     )
-    return structs.replace(claim, groups=groups)
+    return replace(claim, groups=groups)
 
 
 def _growths(
