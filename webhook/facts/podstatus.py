@@ -21,7 +21,7 @@ from webhook.kube.snapshot import Snapshot
 BASE = f"status.{POD_FIELD}"
 
 # Quantities are stored to nano precision.
-_NANO = Fraction(1, 10**9)
+NANO = Fraction(1, 10**9)
 
 
 def status_problems(pod: Pod, old: Pod | None, snapshot: Snapshot, release: Release) -> list[Finding]:
@@ -36,7 +36,7 @@ def status_problems(pod: Pod, old: Pod | None, snapshot: Snapshot, release: Rele
     seen: set[str] = set()
     for index, entry in enumerate(pod.entries):
         if entry.claim in seen:
-            found.append(_again(pod, entry, f"{BASE}[{index}]"))
+            found.append(repeated(pod, entry, f"{BASE}[{index}]"))
             continue
         seen.add(entry.claim)
         found += _entry(pod, entry, f"{BASE}[{index}]", old is None, snapshot, release)
@@ -70,14 +70,14 @@ def _entry(pod: Pod, entry: Entry, path: str, rest: bool, snapshot: Snapshot, re
         for resource in dict.fromkeys([*stated, *due]):
             there: Number = stated.get(resource, 0)
             wanted: Number = due.get(resource, 0)
-            if not -_NANO < there - wanted < _NANO:
+            if not -NANO < there - wanted < NANO:
                 found.append(_differs(pod, entry, f"{path}.{form.format(resource)}", resource, there, wanted))
-    found += _containers(pod, entry, path, cost)
+    found += container_problems(pod, entry, path, cost)
     return found
 
 
-def _again(pod: Pod, entry: Entry, path: str) -> Finding:
-    """1.36 takes several entries for one claim, and its scheduler adds them all up."""
+def repeated(pod: Pod, entry: Entry, path: str) -> Finding:
+    """A second entry for one claim: 1.36 takes several entries for one claim, and its scheduler adds them all up."""
     has, needs = f"a second entry for claim {entry.claim}", "one entry for each claim"
     fix = f"the scheduler counts too much for pod {pod.key}; remove the entry"
     return Finding("pod-status-disagrees", path, has, needs, fix, "warning")
@@ -91,7 +91,8 @@ def _differs(pod: Pod, entry: Entry, path: str, resource: str, there: Number, wa
     return Finding("pod-status-disagrees", path, has, needs, fix, "warning")
 
 
-def _containers(pod: Pod, entry: Entry, path: str, cost: Footprint) -> list[Finding]:
+def container_problems(pod: Pod, entry: Entry, path: str, cost: Footprint) -> list[Finding]:
+    """An entry of 1.37 that names other containers than those that use the claim, each of which pays its overhead."""
     if not cost.per_container:
         return []
     users = {user for local, name in pod.claim_names.items() if name == entry.claim for user in pod.users(local)}

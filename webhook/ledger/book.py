@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from webhook.facts.account import Account, ClaimPart, PodPart, account_of, add
+from webhook.facts.account import Account, Amounts, ClaimPart, PodPart, account_of, add
 from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.placement import claim_node, consumers, destination, roams
 from webhook.facts.pods import counted, entry_overhead, pod_claims, pod_id, pod_request, reserved_to
@@ -18,11 +18,11 @@ from webhook.kube.quantity import Number
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.booked import as_booked, part_of
 from webhook.ledger.charges import Charge, ChargeKey, ClaimCharges, Difference, claim_charges
+from webhook.ledger.cross_check import pod_differences
 from webhook.ledger.differences import (
     account_differences,
     left_behind,
     node_replaced,
-    pod_differences,
     same_uid,
     sharing_differences,
 )
@@ -301,7 +301,12 @@ def _bound_parts(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -
     # An entry whose claim nobody knows is charged to the pod: the scheduler counts it, and no claim does.
     add(own, {name: amount for name, amount in shares.unknown.items() if amount})
     part = PodPart(own, _overhead(pod, snapshot, costs))
-    return part, pod_differences(pod, snapshot, shares, cost_of)
+
+    def charged(claim: Claim) -> Amounts:
+        made = costs.get(claim.key)
+        return cost_of(claim).amounts if made is None else made.part.amounts
+
+    return part, pod_differences(pod, snapshot, shares, cost_of, charged)
 
 
 def _coming(pod: Pod, snapshot: Snapshot, costs: dict[str, ClaimCharges]) -> PodPart:

@@ -2,97 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from webhook.facts.account import Account, Amounts, bookable, rounded
-from webhook.facts.footprint import Footprint, footprint
+from webhook.facts.footprint import footprint
 from webhook.facts.placement import claim_node
-from webhook.facts.pods import Counted
 from webhook.facts.times import instant
 from webhook.kube.claims import Claim
-from webhook.kube.core import Node, Pod
+from webhook.kube.core import Node
 from webhook.kube.finding import Finding
-from webhook.kube.quantity import Number, of_resource
-from webhook.kube.resource import POD_FIELD, Entry
+from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.charges import Category, ClaimCharges, Difference, about_claim
-
-_ENTRIES = f"status.{POD_FIELD}"
-
-
-def _about_pod(pod: Pod, finding: Finding, category: Category) -> Difference:
-    return Difference(category, "v1", "Pod", pod.namespace, pod.name, finding)
+from webhook.ledger.charges import ClaimCharges, Difference, about_claim
 
 
 def said(amounts: Amounts) -> str:
     """Amounts as people read them."""
     return ", ".join(f"{of_resource(name, amounts[name])} {name}" for name in sorted(amounts)) or "nothing"
-
-
-def pod_differences(
-    pod: Pod, snapshot: Snapshot, shares: Counted, cost_of: Callable[[Claim], Footprint]
-) -> list[Difference]:
-    """What a pod's status entries say otherwise than its claims' footprints, and claims that have no entry."""
-    found: list[Difference] = []
-    for index, entry in enumerate(pod.entries):
-        claim = snapshot.claims.get((pod.namespace, entry.claim))
-        finding = _unknown(entry, index) if claim is None else _disagrees(entry, index, claim, cost_of(claim))
-        if finding is not None:
-            found.append(_about_pod(pod, finding, "pod-status"))
-    for claim, cost in shares.uncounted:
-        finding = Finding(
-            "uncounted",
-            _ENTRIES,
-            f"no entry for claim {claim.name}",
-            f"one of {said(cost.amounts)}: its devices cost the node that, and the scheduler counts entries only",
-            "make the pod again, so that the scheduler allocates and counts its claim together with it",
-            "warning",
-        )
-        found.append(_about_pod(pod, finding, "pod-status"))
-    return found
-
-
-def _unknown(entry: Entry, index: int) -> Finding:
-    return Finding(
-        "claim-unknown",
-        f"{_ENTRIES}[{index}].resourceClaimName",
-        f"claim {entry.claim}, which is not known",
-        "a claim of its namespace; its amount is charged to the pod",
-        "give the claim too, or make the pod again",
-        "warning",
-    )
-
-
-def _disagrees(entry: Entry, index: int, claim: Claim, cost: Footprint) -> Finding | None:
-    if claim.allocation is None or not cost.complete:
-        return None
-    stated, wanted = (
-        _parts(entry.amounts, entry.per_pod, entry.per_container),
-        _parts(cost.amounts, cost.per_pod, cost.per_container),
-    )
-    # What no device costs any more is a lost mapping: the claim's charges keep it and tell of it.
-    names = sorted(
-        key for key in {*stated, *wanted} if stated.get(key) != wanted.get(key) and (key[1] or key[0] in cost.amounts)
-    )
-    if not names:
-        return None
-    return Finding(
-        "pod-status-disagrees",
-        f"{_ENTRIES}[{index}]",
-        _differing(stated, names),
-        f"{_differing(wanted, names)}, what claim {claim.name} costs",
-        "let the scheduler write the entry; anything else that wrote it is to be found and stopped",
-        "warning",
-    )
-
-
-def _parts(amounts: Amounts, per_pod: Amounts, per_container: Amounts) -> dict[tuple[str, str], Number]:
-    columns = (("", amounts), (" a pod", per_pod), (" a container", per_container))
-    return {(name, how): amount for how, column in columns for name, amount in column.items() if amount}
-
-
-def _differing(parts: dict[tuple[str, str], Number], names: list[tuple[str, str]]) -> str:
-    return ", ".join(f"{of_resource(name, parts.get((name, how), 0))} {name}{how}" for name, how in names)
 
 
 def sharing_differences(claim: Claim, made: ClaimCharges, snapshot: Snapshot) -> list[Difference]:
