@@ -13,11 +13,11 @@ POLICIES = PolicyStore([shipped()])
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
-def samples(*extra: dict[str, object]) -> dict[tuple[str, ...], float]:
+def samples(*extra: dict[str, object], **refused: str) -> dict[tuple[str, ...], float]:
     snapshot = build([*fleet.cluster(2), *extra], Release(36))
     return {
         (sample.name.removeprefix("allocguard_"), *sample.labels.values()): sample.value
-        for family in gauges(POLICIES, snapshot, Book(), NOW, {"ResourceSlice": 0.25})
+        for family in gauges(POLICIES, snapshot, Book(), NOW, {"ResourceSlice": 0.25}, refused)
         for sample in family.samples
     }
 
@@ -57,3 +57,24 @@ def test_what_is_wrong_with_policies_is_counted_while_it_lasts() -> None:
     assert samples()["policy_problems",] == len(POLICIES.problems) > 0
     POLICIES.set_objects({})
     assert samples()["policy_problems",] == 0
+
+
+def test_claims_that_wait_and_why() -> None:
+    cpu, gpu = f"cpu.{fleet.DOMAIN}", f"gpu.{fleet.DOMAIN}"
+    waiting = fleet.claim(0)["metadata"]["uid"]
+    assert samples()["claims_pending", cpu, "unscheduled"] == 1
+    assert samples()["claims_pending", gpu, "unscheduled"] == 1
+    assert samples(**{waiting: "node-overcommit"})["claims_pending", cpu, "node-overcommit"] == 1
+    held = fleet.rollout()
+    held["spec"]["hold"] = {"reason": "books half"}
+    assert samples(held)["claims_pending", cpu, "driver-held"] == 1
+
+
+def test_differences_by_kind() -> None:
+    # The pod of the fleet is bound without an entry.
+    found = samples()
+    counts = {kind: found["ledger_differences", kind] for kind in ("missing", "surplus", "amount", "pod-status")}
+    assert counts == {"missing": 0, "surplus": 0, "amount": 0, "pod-status": 1}
+    lost = fleet.claim(7, on=1)
+    lost["status"]["allocation"]["devices"]["results"][0]["device"] = "gone"
+    assert samples(lost)["ledger_differences", "missing"] == 1

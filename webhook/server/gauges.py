@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
+from typing import get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from webhook.facts.account import Account
+from webhook.facts.pending import pending_claims
 from webhook.facts.pools import pool_state
 from webhook.facts.times import instant
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
+from webhook.ledger.charges import Category
+from webhook.ledger.differences import unplaced
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.metrics import gauge
 
 SOURCES = ("pods", "claims", "overhead", "reserved")
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 
 def gauges(
-    policies: PolicyStore, snapshot: Snapshot, book: Book, now: datetime, ages: Mapping[str, float]
+    policies: PolicyStore,
+    snapshot: Snapshot,
+    book: Book,
+    now: datetime,
+    ages: Mapping[str, float],
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Metric]:
-    """The families; ``ages`` tells by kind how old the view of it is, seconds."""
+    """The families; ``ages`` tells by kind how old the view of it is, seconds, ``refused`` by claim which rule refused
+    its last allocation.
+    """
     yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([policies.revision.hash], 1)])
     yield gauge("policy_problems", "What is wrong with the latest edits", [], [([], len(policies.problems))])
     rows = [([kind], round(age, 3)) for kind, age in ages.items()]
@@ -31,6 +44,9 @@ def gauges(
     yield gauge("rollout_stage", "1 for the stage", ["driver", "stage"], [([d, r.stage], 1) for d, r in rollouts])
     yield gauge("rollout_hold", "1 while held", ["driver"], [([d], int(r.hold is not None)) for d, r in rollouts])
     yield from _ledger(snapshot, book)
+    waiting = sorted(pending_claims(snapshot, now, refused).items())
+    rows = [([*names], count) for names, count in waiting]
+    yield gauge("claims_pending", "Claims that pods wait for, and why", ["driver", "reason"], rows)
 
 
 def _pools(snapshot: Snapshot, now: datetime) -> Iterator[GaugeMetricFamily]:
@@ -51,15 +67,22 @@ def _pools(snapshot: Snapshot, now: datetime) -> Iterator[GaugeMetricFamily]:
 def _ledger(snapshot: Snapshot, book: Book) -> Iterator[GaugeMetricFamily]:
     capacity: list[tuple[list[str], float]] = []
     used: list[tuple[list[str], float]] = []
+    differences: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     for node in sorted(snapshot.nodes):
         # What other nodes use, everybody else's metrics tell; with them this would grow with the whole cluster.
         claims = node in snapshot.node_claims or any(pod.claim_names for pod in snapshot.node_pods.get(node, ()))
         if claims or any(item.mapped for item in snapshot.node_slices.get(node, ())):
-            account = book.account(snapshot, node)
-            if account is not None:
-                _account(account, capacity, used)
+            page = book.page(snapshot, node)
+            if page is not None:
+                _account(page.account, capacity, used)
+                for difference in page.differences:
+                    differences[difference.category] += 1
+    for difference in unplaced(snapshot):
+        differences[difference.category] += 1
     yield gauge("ledger_capacity", "What there is to charge", ["node", "zone", "resource"], capacity)
     yield gauge("ledger_used", "What is charged, by source", ["node", "zone", "resource", "source"], used)
+    kinds = [([kind], count) for kind, count in differences.items()]
+    yield gauge("ledger_differences", "What does not agree with the ledger", ["kind"], kinds)
 
 
 def _account(account: Account, capacity: list[tuple[list[str], float]], used: list[tuple[list[str], float]]) -> None:

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.facts.builders import NOW, claim, device_class, grp, node, pod, pod_ref, result, rollout, slice_of, world
+from webhook.facts.pending import pending_claims
+from webhook.kube.snapshot import Snapshot
+
+Json = dict[str, Any]
+
+CLASS = device_class()
+WAITS = pod()
+
+
+def counts(snapshot: Snapshot, **refused: str) -> dict[tuple[str, str], int]:
+    return dict(pending_claims(snapshot, NOW, {f"uid-{name}": rule for name, rule in refused.items()}))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ([slice_of(grp())], "unscheduled"),
+        ([], "no-device-yet"),
+        ([slice_of(grp(), count=2)], "pool-rebuilding"),
+        ([slice_of(grp(), count=2), slice_of(grp(), name="s2", where="n2")], "unscheduled"),
+        ([slice_of(grp()), rollout(hold={"reason": "repair"})], "driver-held"),
+        ([slice_of(grp()), rollout(stage="Off")], "stage-off"),
+        # A driver that never costs anything is not judged by its pools.
+        ([slice_of({"name": "nic"}, count=2)], "unscheduled"),
+    ],
+)
+def test_what_a_claim_waits_for(more: list[Json], reason: str) -> None:
+    assert counts(world(node(), CLASS, WAITS, claim(), *more)) == {("d.example", reason): 1}
+
+
+def test_the_rule_that_refused_it_last_is_the_reason_where_its_driver_is_not() -> None:
+    snapshot = world(node(), CLASS, WAITS, claim(), slice_of(grp()))
+    assert counts(snapshot, c1="node-overcommit") == {("d.example", "node-overcommit"): 1}
+    held = world(node(), CLASS, WAITS, claim(), slice_of(grp()), rollout(hold={"reason": "repair"}))
+    assert counts(held, c1="node-overcommit") == {("d.example", "driver-held"): 1}
+
+
+@pytest.mark.parametrize(
+    "objs",
+    [
+        [claim()],
+        [claim(), pod(where="n1")],
+        [claim(), pod(status={"phase": "Failed"})],
+        [claim(results=[result()], reserved=[pod_ref()]), WAITS],
+        [claim(metadata={"deletionTimestamp": "2026-11-20T09:00:00Z"}), WAITS],
+    ],
+)
+def test_claims_that_nobody_waits_for(objs: list[Json]) -> None:
+    assert counts(world(node(), CLASS, slice_of(grp()), *objs), c1="node-overcommit") == {}
+
+
+def test_claims_are_counted_and_those_that_name_no_driver_too() -> None:
+    loose = [{"name": "r", "exactly": {"deviceClassName": "none"}}]
+    objs = [claim("c1"), claim("c2"), claim("c3", requests=loose)]
+    waiting = [pod(f"p{n}", {"c": f"c{n}"}) for n in (1, 2, 3)]
+    found = counts(world(node(), CLASS, slice_of(grp()), *objs, *waiting))
+    assert found == {("d.example", "unscheduled"): 2, ("", "unscheduled"): 1}
