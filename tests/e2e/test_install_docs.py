@@ -25,6 +25,22 @@ def steps(release: str) -> list[tuple[str, str]]:
     return [(command.replace("\n> ", "\n"), printed) for block in blocks for command, printed in STEP.findall(block)]
 
 
+def as_pattern(printed: str) -> str:
+    """What has to come out: a line ``...`` stands for whole lines, any number of them, and ``...`` in a line for a part
+    of that one.
+    """
+    lines = [
+        r"(?:[^\n]*\n)*" if line == "..." else "[^\\n]*".join(map(re.escape, line.split("..."))) + r"\n"
+        for line in printed.splitlines()
+    ]
+    return "".join(lines)
+
+
+def fails(printed: str) -> bool:
+    """Whether the page shows the command to fail."""
+    return printed.startswith("Error ")
+
+
 def test_the_page(cluster: Cluster, tmp_path: Path) -> None:
     if shutil.which("kubectl") is None or shutil.which("curl") is None:
         pytest.skip("the page is for people with kubectl and curl")
@@ -56,16 +72,20 @@ def test_the_page(cluster: Cluster, tmp_path: Path) -> None:
     assert shell.stdout is not None
     try:
         for command_text, expected in steps(cluster.release):
-            shell.stdin.write(f"{command_text.replace('8443', ports['8443'])}\necho; echo ---done\n")
+            said = told.stat().st_size
+            shell.stdin.write(f"{command_text.replace('8443', ports['8443'])}\nstatus=$?; echo; echo ---done $status\n")
             shell.stdin.flush()
             printed = ""
-            while not printed.endswith("\n---done\n"):
+            while not (end := re.search(r"\n---done (\d+)\n$", printed)):
                 line = shell.stdout.readline()
                 assert line, told.read_text()
                 printed += line
-            printed = printed.removesuffix("---done\n").rstrip("\n")
-            pattern = "(?s:.*)".join(map(re.escape, re.split(r"\.\.\.\n?", expected.rstrip("\n"))))
-            assert re.fullmatch(pattern, printed), f"{command_text}\n{printed}\n{told.read_text()}"
+            printed = printed[: end.start()].rstrip("\n")
+            shown = f"{command_text}\n{printed}\n{told.read_text()}"
+            assert re.fullmatch(as_pattern(expected.rstrip("\n")), f"{printed}\n" if printed else ""), shown
+            # What "..." stands for may be anything, but no failure.
+            assert (int(end[1]) != 0) == fails(expected), shown
+            assert told.read_text()[said:] == "", shown
     finally:
         shell.stdin.write("kill $(jobs -p)\nwait\n")
         shell.stdin.close()
@@ -76,3 +96,12 @@ def test_the_page(cluster: Cluster, tmp_path: Path) -> None:
 def test_every_command_is_read() -> None:
     shown = len(re.findall(r"^\$ ", TEXT, re.MULTILINE))
     assert shown == len(steps("1.36")) + 1 == len(steps("1.37")) + 1 > 15
+
+
+def test_what_dots_stand_for() -> None:
+    assert re.fullmatch(as_pattern("a\n...\nb ... c"), "a\nany\nthing\nb 1 c\n")
+    assert re.fullmatch(as_pattern("a\n...\nb"), "a\nb\n")
+    assert not re.fullmatch(as_pattern("a ..."), "a 1\nError\n")
+    assert not re.fullmatch(as_pattern("a"), "")
+    assert re.fullmatch(as_pattern(""), "")
+    assert fails("Error from server (Forbidden): ...")

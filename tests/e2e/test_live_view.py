@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cluster.viewing import View
-from tests.e2e.client import Json
+from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.driver import each, per
-from tests.e2e.guarding import definitions
+from tests.e2e.guarding import definitions, guarded, malformed
+from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually
 from webhook.cli.program import program
 from webhook.cluster.files import Cluster as Files
@@ -73,38 +75,107 @@ def listed(cluster: Cluster) -> list[Json]:
 
 
 def unshaped(index: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The index without the shapes of slices, which tell equal ones only among those that were read alike."""
+    """The index without the shapes of slices, which tell equal ones only among those that were read alike, and without
+    the order in which objects came.
+    """
 
     def bare(value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(map(bare, value))
+            found = tuple(map(bare, value))
+            return tuple(sorted(found, key=named)) if all(hasattr(each, "name") for each in found) else found
         return replace(value, shape=b"") if isinstance(value, Slice) else value
 
+    def named(value: Any) -> tuple[str, str]:
+        return getattr(value, "namespace", ""), value.name
+
     return {key: bare(value) for key, value in index.items()}
+
+
+def same(cluster: Cluster, view: View, file: Path) -> bool:
+    """Whether the view is what ``file`` says after a list of everything was written into it."""
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": listed(cluster)}))
+    written = Files([str(file)], cluster.minor).snapshot
+    seen = view.cluster.snapshot
+    for name in Snapshot.__struct_fields__:
+        if name not in ("seen", "release", "node_shapes"):
+            assert unshaped(getattr(seen, name)) == unshaped(getattr(written, name)), name
+    assert show(Book(), seen, view.now, None) == show(Book(), written, view.now, None)
+    return True
 
 
 def test_the_snapshot_is_that_of_files_of_the_same_objects(cluster: Cluster, view: View, tmp_path: Path) -> None:
     """Whatever is followed event by event is at last what one would read at once, with the fields of either release."""
     driver = a_fleet(cluster)
     cluster.create("DriverRollout", rollout(driver, "General"))
-    file = tmp_path / "objects.json"
-
-    def same() -> bool:
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": listed(cluster)}))
-        written = Files([str(file)], cluster.minor).snapshot
-        seen = view.cluster.snapshot
-        for name in Snapshot.__struct_fields__:
-            if name not in ("seen", "release", "node_shapes"):
-                assert unshaped(getattr(seen, name)) == unshaped(getattr(written, name)), name
-        assert show(Book(), seen, view.now, None) == show(Book(), written, view.now, None)
-        return True
-
-    assert eventually(same)
+    assert eventually(lambda: same(cluster, view, tmp_path / "objects.json"))
     assert view.cluster.snapshot.release.minor == cluster.minor
     [item] = view.cluster.snapshot.node_slices[cluster.name("n1")]
     assert [(device.name, device.shape) for device in item.devices] == [("numa0", cluster.release), ("plain", "")]
     [pod] = [pod for pod in view.cluster.snapshot.node_pods[cluster.name("n1")] if pod.namespace == cluster.ns]
     assert pod.entries[0].total() == {"cpu": 3, "memory": 1 << 30}
+
+
+def test_a_burst_of_writes(cluster: Cluster, view: View, tmp_path: Path) -> None:
+    """Pools that are published, published anew and withdrawn, and pods that come and end, all at once: what the guard
+    is asked meanwhile it answers rightly, and at last the view is what a list says.
+    """
+    node = cluster.node("n1")
+    driver = cluster.driver("cpu.example.org", node)
+    driver.publish([driver.device("d0", {"cpus": "8"}, {"cpu": per("cpus")})])
+    guarded(cluster)
+    clients = [cluster.client(f"writer-{number}", "system:masters") for number in range(4)]
+
+    def pool(number: int) -> None:
+        client, item = clients[number % 4], driver.slice([driver.device("d0", None, {"cpu": each("1")})], f"p{number}")
+        where = path("ResourceSlice", item["metadata"]["name"])
+        made = client.create(path("ResourceSlice"), item)
+        made["spec"]["pool"]["generation"] += 1
+        client.update(where, made)
+        if number % 3 == 0:
+            client.delete(where)
+
+    def pod(number: int) -> None:
+        client, name = clients[number % 4], f"p{number}"
+        container = {"name": "main", "image": "registry.invalid/pause:1", "resources": {"requests": {"cpu": "10m"}}}
+        spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
+        client.create(path("Pod", namespace=cluster.ns), {"metadata": {"name": name}, "spec": spec})
+        if number % 3 == 0:
+            client.patch(path("Pod", name, cluster.ns, "status"), {"status": {"phase": "Succeeded"}})
+
+    with ThreadPoolExecutor(4) as writers:
+        running = [writers.submit(work, number) for number in range(150) for work in (pool, pod)]
+        asked = 0
+        while not all(each.done() for each in running):
+            with pytest.raises(ApiError) as refused:
+                driver.publish([malformed(driver)], "bad")
+            assert "slice-mappings/product-overflow" in refused.value.message
+            asked += 1
+        for each_run in running:
+            each_run.result()
+    assert asked > 10
+    assert eventually(lambda: same(cluster, view, tmp_path / "objects.json"))
+    assert len([key for key in view.cluster.snapshot.pods if key[0] == cluster.ns]) == 100
+    assert len(view.cluster.snapshot.driver_slices[driver.name]) == 101
+
+
+def test_rollouts_that_go_on_in_another_version_hold_on(cluster: Cluster, view: View) -> None:
+    """What was seen counts on while the API server serves it as something newer only, and is followed again later."""
+    driver = cluster.name("held.example.org")
+    cluster.create("DriverRollout", rollout(driver, "Off"))
+    eventually(lambda: driver in view.cluster.snapshot.rollouts)
+    definition = path("CustomResourceDefinition", "driverrollouts.allocguard.dev")
+    [version] = cluster.as_admin.get(definition)["spec"]["versions"]
+    newer = [{**version, "served": False}, {**version, "name": "v2", "storage": False}]
+    cluster.as_admin.patch(definition, {"spec": {"versions": newer}})
+    try:
+        needs = "the API server has driverrollouts of allocguard.dev in v2, needs v1alpha1; what was seen counts on"
+        eventually(lambda: needs in view.check("view of DriverRollout")[1], within=60)
+        assert driver in view.cluster.snapshot.rollouts
+    finally:
+        cluster.as_admin.patch(definition, {"spec": {"versions": [version]}})
+    eventually(lambda: view.check("view of DriverRollout")[1].startswith("ok, seen"))
+    cluster.delete("DriverRollout", driver)
+    eventually(lambda: driver not in view.cluster.snapshot.rollouts)
 
 
 def test_more_objects_than_a_page_holds(cluster: Cluster) -> None:

@@ -432,3 +432,17 @@ def test_nothing_is_registered_before_the_cluster_is_seen(cluster: Cluster) -> N
     guard = cluster.guard(f"--namespace={namespace}", user=("blind",), token=token, ready=False)
     eventually(lambda: guard.lines(event="view refused"))
     steady(lambda: cluster.as_admin.find(path(KINDS[0], NAME)) is None, 2)
+
+
+@pytest.mark.parametrize("number", [600, 4000])
+def test_many_drivers_fit_into_a_configuration(cluster: Cluster, number: int) -> None:
+    """Names as long as they may be: the API server takes the size of it all, and what its conditions cost."""
+    drivers = frozenset(f"d{each:04d}-{'x' * 45}.example.org" for each in range(number))
+    assert {len(name) for name in drivers} == {63}
+    revision = compile_files({each: everywhere(each) for each in ("validate", "mutate")})
+    for obj in configurations(revision, Address(url="https://127.0.0.1:1"), b"", drivers):
+        made = cluster.as_admin.create(path(obj["kind"]), obj, dryRun="All")
+        listing = [entry["name"] for entry in made["webhooks"] if entry["name"].startswith("guarded-allocations")]
+        if obj["kind"] == KINDS[0]:
+            assert len(listing) == -(-number // 512)
+            assert set(made["metadata"]["annotations"]["allocguard.dev/drivers"].split(",")) == drivers
