@@ -34,7 +34,6 @@ def judge(devices, constraints, *objs, order=None, **fields):
         ([{"ints": [0, 1]}, {"ints": [1, 2]}, {"ints": [1]}], True),
         ([{"int": 0}, {"string": "0"}], False),
         ([{"int": 2}, {"int": 18}], False),
-        ([{"int": -1}, {"int": -1}], True),
     ],
 )
 def test_all_devices_need_a_value_in_common(values, fine):
@@ -42,6 +41,21 @@ def test_all_devices_need_a_value_in_common(values, fine):
     for order in permutations([device["name"] for device in devices]):
         problems = judge(devices, MATCH, order=order)
         assert rules(problems) == ([] if fine else ["numa-constraint-broken"])
+
+
+@pytest.mark.parametrize(
+    "values", [[{"int": -1}, {"int": -1}], [{"ints": [0, 1]}, {"ints": [1, 0]}], [{"string": "0"}]]
+)
+def test_a_match_that_names_no_one_zone_is_told_as_unknown(values):
+    devices = numa(**{f"g{i}": value for i, value in enumerate(values)})
+    (problem,) = judge(devices, MATCH)
+    assert (problem.rule, problem.severity) == ("zone-unknown", "info")
+    assert "one NUMA node that all of them name" in problem.needs
+
+
+def test_attributes_of_other_kinds_have_no_zone():
+    devices = [gpu(name, attributes={"rack": {"string": "r1"}}) for name in ("a", "b")]
+    assert judge(devices, [{"matchAttribute": "d.example/rack"}]) == []
 
 
 def test_a_broken_constraint_shows_its_values():

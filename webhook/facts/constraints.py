@@ -66,7 +66,7 @@ def constraint_problems(claim: Claim, snapshot: Snapshot) -> list[Finding]:
         if problem is not None:
             found.append(problem)
     if all(costless(snapshot, result, claim) for result in claim.allocation.results):
-        return [replace(finding, severity="warning") for finding in found]
+        return [replace(each, severity="warning") if each.severity == "error" else each for each in found]
     return found
 
 
@@ -82,10 +82,10 @@ def _missing(result: Result, name: str) -> Finding:
     return Finding("attribute-missing", path, has, "the attribute that the claim's constraint compares", fix)
 
 
-def _rule(name: str, drivers: set[str], snapshot: Snapshot) -> str:
+def _numa(name: str, drivers: set[str], snapshot: Snapshot) -> bool:
+    """Whether the attribute tells the NUMA zone of devices of ``drivers``."""
     aliases = {alias for driver in drivers for alias in _aliases(driver, snapshot)}
-    numa = name in aliases or name.rpartition("/")[2].lower() in _NUMA_NAMES
-    return "numa-constraint-broken" if numa else "constraint-broken"
+    return name in aliases or name.rpartition("/")[2].lower() in _NUMA_NAMES
 
 
 def _aliases(driver: str, snapshot: Snapshot) -> tuple[str, ...]:
@@ -101,7 +101,8 @@ def _show(result: Result, values: Values) -> str:
 def _finding(
     name: str, bound: list[tuple[Result, Values]], culprit: Result, needs: str, snapshot: Snapshot, severity: Severity
 ) -> Finding:
-    rule = _rule(name, {result.driver for result, _ in bound}, snapshot)
+    numa = _numa(name, {result.driver for result, _ in bound}, snapshot)
+    rule = "numa-constraint-broken" if numa else "constraint-broken"
     path = f"status.allocation.devices.results[{culprit.index}].device"
     shown = ", ".join(_show(result, values) for result, values in bound[:4])
     fix = "release the claim so that it is allocated anew"
@@ -114,7 +115,17 @@ def _unmatched(name: str, bound: list[tuple[Result, Values]], snapshot: Snapshot
         common = values if common is None else common & values
         if not common:
             return _finding(name, bound, result, "a value that all of them have", snapshot, "error")
-    return None
+    if common is None or not _numa(name, {result.driver for result, _ in bound}, snapshot):
+        return None
+    zones = [value for form, value in common if form == "int" and isinstance(value, int) and value >= 0]
+    return None if len(zones) == len(common) == 1 else _ambiguous(name, bound)
+
+
+def _ambiguous(name: str, bound: list[tuple[Result, Values]]) -> Finding:
+    """Values in common that name no one zone: none is known (negative), or any of several."""
+    shown = ", ".join(_show(result, values) for result, values in bound[:4])
+    needs = "one NUMA node that all of them name, to know that they are in one zone"
+    return Finding("zone-unknown", "status.allocation.devices", f"{name}: {shown}", needs, severity="info")
 
 
 def _repeated(name: str, bound: list[tuple[Result, Values]], snapshot: Snapshot) -> Finding | None:
