@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from webhook.admission.action import Answer
@@ -23,7 +22,7 @@ from webhook.telemetry.log import Log
 class Allowing(Service):
     """What every review costs, whoever judges it."""
 
-    def answer(self, endpoint: str, data: bytes, expired: Callable[[], bool]) -> Reply:
+    def answer(self, endpoint: str, data: bytes, until: float) -> Reply:
         request = decode(data)
         answer = Answer(request.uid, True, annotations={"revision": self.policies.revision.hash})
         return Reply(respond(answer), request.resource.name, request.operation, True)

@@ -50,7 +50,7 @@ def test_names_that_look_like_something_else_are_quoted(run, name):
     assert {line.strip() for line in lines if line.strip().startswith("namespace: ")} == {f"namespace: '{name}'"}
 
 
-def test_uninstall_prints_what_goes_in_order_and_keeps_the_definitions(run):
+def test_uninstall_prints_what_goes_in_order_and_keeps_what_users_write(run):
     ran = run("uninstall", "--namespace=guard", "-o", "json")
     items = json.loads(ran.out)["items"]
     assert [(each["kind"], each["metadata"]["name"]) for each in items[:3]] == [
@@ -63,8 +63,9 @@ def test_uninstall_prints_what_goes_in_order_and_keeps_the_definitions(run):
         ("Lease", {"namespace": "guard", "name": "allocguard"}),
         ("Namespace", {"name": "guard"}),
     ]
-    assert "CustomResourceDefinition" not in {each["kind"] for each in items}
-    assert ran.err == "allocguard: the two definitions are not listed: policies and rollouts would go with them\n"
+    definitions = [each["metadata"]["name"] for each in items if each["kind"] == "CustomResourceDefinition"]
+    assert definitions == ["nodeledgers.allocguard.dev"]
+    assert ran.err == "allocguard: the definitions of policies and rollouts are not listed: these would go with them\n"
 
 
 def test_static_files(run, authority):

@@ -25,7 +25,7 @@ def definitions(cluster: Cluster) -> None:
         document = yaml.safe_load(file.read_text())
         if document["kind"] == "CustomResourceDefinition":
             cluster.as_admin.apply(path("CustomResourceDefinition", document["metadata"]["name"]), document)
-    for kind in ("AdmissionPolicy", "DriverRollout"):
+    for kind in ("AdmissionPolicy", "DriverRollout", "NodeLedger"):
         eventually(lambda kind=kind: cluster.as_admin.find(path(kind)))
 
 

@@ -21,6 +21,7 @@ _KINDS = {
     "ResourceClaimTemplate": ("/apis/resource.k8s.io/v1", True, "resourceclaimtemplates"),
     "AdmissionPolicy": ("/apis/allocguard.dev/v1alpha1", False, "admissionpolicies"),
     "DriverRollout": ("/apis/allocguard.dev/v1alpha1", False, "driverrollouts"),
+    "NodeLedger": ("/apis/allocguard.dev/v1alpha1", False, "nodeledgers"),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", False, "customresourcedefinitions"),
     "ValidatingWebhookConfiguration": (
         "/apis/admissionregistration.k8s.io/v1",

@@ -117,7 +117,7 @@ BROKEN: list[tuple[tuple[Any, ...], Any, str]] = [
     (("metadata", "name"), "", "metadata.name: has '', needs some text"),
     (("spec", "nodeName"), "n2", "spec.nodeName: has n2, needs n1"),
     (("status", "charges"), {}, "status.charges: has a map, needs a list"),
-    (("status", "charges", 0), "x", r"status.charges\[0\]: has 'x', needs a map"),
+    (("status", "charges", 0), "x", r"status.charges\[0\]: has a text that is no JSON"),
     (("status", "charges", 0, "driver"), None, r"status.charges\[0\].driver: has nothing"),
     (("status", "charges", 0, "device"), 7, r"status.charges\[0\].device: has 7, needs some text"),
     (("status", "charges", 0, "amount"), "3 cpu", r"status.charges\[0\].amount: has the unknown suffix"),

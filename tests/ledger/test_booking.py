@@ -239,3 +239,17 @@ def test_a_resource_that_a_later_version_adds_is_charged_from_then_on() -> None:
 def test_what_was_mapped_no_more_when_it_was_allocated_costs_nothing() -> None:
     bare = at(15, slice_of(device("grp", capacity={"cpus": "8"})))
     assert not book(node(), bare, claim(), formulas=history(grp("1", 10), bare, first=20)).charges
+
+
+def test_an_earlier_allocation_of_the_same_identity_is_not_the_reserved_one() -> None:
+    """The time of an allocation has whole seconds: released and made again within one, it looks the same."""
+    (row,) = book(node(), grp(), claim()).charges
+    later = replace(row, claim_version="31")
+    held = NodeLedger("n1", charges=(row,), reservations=(reserved(later, claim_version="31"),))
+    stale = book(node(), grp(), claim(version=20), held=held)
+    assert (stale.charges, stale.reservations) == ((row,), held.reservations)
+    between = book(node(), grp(), unallocated(version=30), held=stale)
+    assert (between.charges, between.reservations) == ((), held.reservations)
+    arrived = book(node(), grp(), claim(version=31), held=between)
+    assert [each.claim_version for each in arrived.charges] == ["31"]
+    assert arrived.reservations[0].charges == ()

@@ -12,7 +12,7 @@ from webhook.policy import document, match
 from webhook.policy.document import read_policy
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
-POLICIES, ROLLOUTS = "admissionpolicies", "driverrollouts"
+POLICIES, ROLLOUTS, LEDGERS = "admissionpolicies", "driverrollouts", "nodeledgers"
 
 
 def schema(plural):
@@ -29,7 +29,7 @@ def walk(node, path=""):
         yield from walk(node["items"], f"{path}[0]")
 
 
-@pytest.mark.parametrize("plural", [POLICIES, ROLLOUTS])
+@pytest.mark.parametrize("plural", [POLICIES, ROLLOUTS, LEDGERS])
 def test_schemas_are_bounded_and_drop_nothing_in_silence(plural):
     for part in ("spec", "status"):
         for path, node in walk(schema(plural)[part], part):

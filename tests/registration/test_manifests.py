@@ -115,7 +115,9 @@ def test_what_it_may_do():
                 writes += [(kind, name, tuple(rule.get("resourceNames", ())), verbs) for name in rule["resources"]]
     configurations = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
     assert [each for each in writes if each[3]] == [
+        ("ClusterRole", "nodeledgers", (), {"create", "delete"}),
         ("ClusterRole", "admissionpolicies/status", (), {"patch"}),
+        ("ClusterRole", "nodeledgers/status", (), {"patch"}),
         *(("ClusterRole", name, ("allocguard",), {"update"}) for name in configurations),
         *(("ClusterRole", name, (), {"create"}) for name in configurations),
         ("Role", "secrets", ("allocguard-certs",), {"update"}),

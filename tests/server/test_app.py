@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from webhook.telemetry.log import Log
 
 
 class Failing(Service):
-    def answer(self, endpoint: str, data: bytes, expired: Callable[[], bool]) -> Reply:
+    def answer(self, endpoint: str, data: bytes, until: float) -> Reply:
         raise ZeroDivisionError("a mistake of ours\nin two lines")
 
 
@@ -118,7 +118,8 @@ def test_what_the_deadline_leaves_unjudged_follows_the_failure_policy(
     (tmp_path / "policies" / "drivers.yaml").write_text(f"{POLICY}  failurePolicy: {failure_policy}\n")
     made.refresh()
     made.refresh()
-    reply = made.answer("validate", json.dumps(review()).encode(), lambda: True)
+    reply = made.answer("validate", json.dumps(review()).encode(), 0.0)
+    assert isinstance(reply, Reply)
     response = json.loads(reply.body)["response"]
     assert response["allowed"] is allowed
     assert response["auditAnnotations"].get("findings") == annotation

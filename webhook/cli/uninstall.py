@@ -57,8 +57,8 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     objects = _removal(manifests(files(), Target(namespace=namespace)), namespace)
     if apply:
         return connected(kubeconfig, context, lambda api: _remove(api, objects))
-    show([_reference(obj) for obj in objects if obj["kind"] != _DEFINITION], output)
-    note("the two definitions are not listed: policies and rollouts would go with them")
+    show([_reference(obj) for obj in objects if not _of_users(obj)], output)
+    note("the definitions of policies and rollouts are not listed: these would go with them")
     return 0
 
 
@@ -114,6 +114,11 @@ def _registers(obj: Json) -> bool:
     return obj["kind"].endswith("WebhookConfiguration") or _identity(obj) == _RIGHT
 
 
+def _of_users(obj: Json) -> bool:
+    """Whether it is the definition of something that users write. Ledgers are the guard's own, and go with theirs."""
+    return obj["kind"] == _DEFINITION and not obj["metadata"]["name"].startswith("nodeledgers.")
+
+
 def _identity(obj: Json) -> tuple[str, str]:
     return obj["kind"], obj["metadata"]["name"]
 
@@ -122,7 +127,7 @@ async def _removed(api: Api, obj: Json) -> bool:
     """Delete it unless something that is not ours would go with it; whether that was done."""
     from webhook.registration.manifests import ours
 
-    if obj["kind"] == _DEFINITION and (kept := await _instances(api, obj)):
+    if _of_users(obj) and (kept := await _instances(api, obj)):
         note(f"{title(obj)} stays with {kept}; delete it when they may go too")
         return False
     if obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):

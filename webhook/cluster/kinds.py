@@ -45,6 +45,7 @@ KINDS = (
     Kind("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
     Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses"),
     Kind("DriverRollout", GROUP, "v1alpha1", "driverrollouts", optional=True),
+    Kind("NodeLedger", GROUP, "v1alpha1", "nodeledgers", optional=True, page=50),
     Kind(POLICY, GROUP, "v1alpha1", "admissionpolicies", optional=True),
     Kind("NodeResourceTopology", "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", optional=True),
 )

@@ -7,10 +7,10 @@ stand in a sibling's way is said before the first one is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime
 
-from webhook.facts.account import Account, Amount, ZoneAmount
+from webhook.facts.account import Account, Amount, Amounts, ZoneAmount
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.interval import node_fit
@@ -55,6 +55,27 @@ def sibling_problems(
             account = charged(account.without(claim.id), cost)
         found += _refused(siblings, after, account, now, pod, f"status.reservedFor[{index}]")
     return found
+
+
+def least_of_siblings(
+    claim: Claim,
+    pod: Pod,
+    snapshot: Snapshot,
+    account: Account,
+    now: datetime,
+    cost: Footprint,
+    held: Container[str] = (),
+) -> Amounts:
+    """The least that the mapped claims of ``pod`` that wait for an allocation can cost the node of ``account``, once
+    ``claim`` is charged ``cost`` there, base units; without those whose UID is in ``held``. Nothing on 1.37, which
+    allocates the claims of a pod at once.
+    """
+    if snapshot.release.minor != 36:
+        return {}
+    siblings = tuple(other for other in _siblings(claim, pod, snapshot) if other.id not in held)
+    if not siblings:
+        return {}
+    return node_fit(siblings, snapshot.with_claim(claim), charged(account.without(claim.id), cost), now, pod).least
 
 
 def _unreserved(claim: Claim, consumer: Consumer, pod: Pod, snapshot: Snapshot, path: str) -> list[Finding]:

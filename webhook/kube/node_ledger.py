@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from webhook.kube.packed import unpacked
 from webhook.kube.quantity import INT64_MAX, Number, QuantityError, canonical, of_resource, parse
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.rollout import API_VERSION
@@ -278,9 +280,32 @@ def _rows(owner: Json, member: str, path: str, read: Callable[[Json, str], T]) -
     made: list[T] = []
     for index, row in enumerate(value):
         where = f"{path}.{member}[{index}]"
-        if not isinstance(row, dict):
-            raise ValueError(f"{where}: has {_said(row)}, needs a map")
-        made.append(read(row, where))
+        if isinstance(row, str):
+            try:
+                made += _of_text(row, read)
+            except ValueError as error:
+                raise ValueError(f"{where}{error}") from None
+        else:
+            made += _unpacked(row, read, where)
+    return tuple(made)
+
+
+# Most of a ledger is the same from one write of it to the next.
+@lru_cache(4096)
+def _of_text(row: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
+    return _unpacked(row, read, "")
+
+
+def _unpacked(row: object, read: Callable[[Json, str], T], path: str) -> tuple[T, ...]:
+    try:
+        rows = unpacked(row)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    made: list[T] = []
+    for each in rows:
+        if not isinstance(each, dict):
+            raise ValueError(f"{path}: has {_said(each)}, needs a map")
+        made.append(read(each, path))
     return tuple(made)
 
 

@@ -9,7 +9,7 @@ from webhook.facts.account import ClaimPart, add
 from webhook.facts.footprint import DeviceCharge
 from webhook.kube.claims import Claim
 from webhook.kube.finding import Finding
-from webhook.kube.node_ledger import BookedCharge, as_stored
+from webhook.kube.node_ledger import BookedCharge, Reservation, as_stored
 from webhook.kube.quantity import Number, of_resource
 from webhook.ledger.charges import (
     AS_BOOKED,
@@ -124,6 +124,16 @@ def part_of(charges: Iterable[Charge], reserved: bool = False) -> ClaimPart:
 def allocated_as(claim: Claim | None, allocation: str) -> bool:
     """Whether ``claim`` is there and has the allocation of that identity."""
     return claim is not None and claim.allocation is not None and claim.allocation.identity == allocation
+
+
+def arrived(reservation: Reservation, claim: Claim | None) -> bool:
+    """Whether ``claim`` is seen with the very allocation that was reserved: an earlier one may have had its identity,
+    which is a time in whole seconds or a digest of the devices.
+    """
+    if claim is None or not allocated_as(claim, reservation.allocation):
+        return False
+    now, then = version(claim.resource_version), version(reservation.claim_version)
+    return now < 0 or now >= then
 
 
 def released(row: BookedCharge, claim: Claim | None) -> bool:

@@ -9,7 +9,16 @@ from msgspec.structs import replace
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import node_claims
-from webhook.ledger.booked import allocated_as, as_booked, booked_charge, by_key, device_booked, outdated, released
+from webhook.ledger.booked import (
+    allocated_as,
+    arrived,
+    as_booked,
+    booked_charge,
+    by_key,
+    device_booked,
+    outdated,
+    released,
+)
 from webhook.ledger.charges import ChargeKey, claim_charges
 from webhook.ledger.differences import left_behind
 from webhook.ledger.formulas import Formulas
@@ -41,7 +50,7 @@ def advance(
         return replace(before, charges=_ordered(booked), reservations=_waiting(before.reservations, snapshot, alive))
     seen = by_key(before.charges, node)
     for reservation in before.reservations:
-        if allocated_as(snapshot.claims_by_uid.get(reservation.claim_uid), reservation.allocation):
+        if arrived(reservation, snapshot.claims_by_uid.get(reservation.claim_uid)):
             seen = {**by_key(reservation.charges, node), **seen}
     rows = _by_claim(seen)
     settled: set[str] = set()
@@ -101,7 +110,7 @@ def _waiting(reservations: Iterable[Reservation], snapshot: Snapshot, alive: fro
     waiting: list[Reservation] = []
     for each in reservations:
         claim, pod = snapshot.claims_by_uid.get(each.claim_uid), snapshot.pods_by_uid.get(each.pod_uid)
-        if claim is not None and allocated_as(claim, each.allocation):
+        if claim is not None and arrived(each, claim):
             consumed = any(holder.uid == each.pod_uid for holder in claim.reserved_for)
             counted = pod is not None and (pod.node or pod.terminal)
             # An allocation may be there already when its next consumer is added.

@@ -13,7 +13,7 @@ from webhook.kube.node_ledger import KIND, BookedCharge, NodeLedger, Reservation
 from webhook.kube.quantity import Number
 from webhook.kube.rollout import API_VERSION
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.booked import Booked, allocated_as, by_key, outdated, part_of, released, shown
+from webhook.ledger.booked import Booked, allocated_as, arrived, by_key, outdated, part_of, released, shown
 from webhook.ledger.charges import Charge, ChargeKey, Difference
 from webhook.ledger.formulas import version
 
@@ -46,7 +46,7 @@ class Held:
         """What is booked for the allocation that ``claim`` has; that of a reservation too, now that it is seen."""
         rows = self._rows.get(claim.id, _NOTHING)
         for each in self.reservations.get(claim.id, ()):
-            if each.charges and allocated_as(claim, each.allocation):
+            if each.charges and arrived(each, claim):
                 rows = {**by_key(each.charges, self.node), **rows}
         if all(allocated_as(claim, key.allocation) for key in rows):
             return rows
@@ -55,7 +55,7 @@ class Held:
     def outdated(self, claim: Claim) -> bool:
         """Whether a later allocation of ``claim`` is booked or reserved here than the one that it is seen with."""
         for each in self.reservations.get(claim.id, ()):
-            if not each.seen and not allocated_as(claim, each.allocation):
+            if not each.seen and not arrived(each, claim) and _counts(each, claim):
                 # Only a claim that was released is given another allocation.
                 now, then = version(claim.resource_version), version(each.claim_version)
                 if now < 0 or now < then:
@@ -68,7 +68,9 @@ class Held:
         found: dict[str, list[Reservation]] = {}
         for uid, reservations in self.reservations.items():
             claim = snapshot.claims_by_uid.get(uid)
-            waiting = [each for each in reservations if not each.seen and not allocated_as(claim, each.allocation)]
+            waiting = [
+                each for each in reservations if not each.seen and not arrived(each, claim) and _counts(each, claim)
+            ]
             if waiting:
                 found[uid] = waiting
         return found
@@ -100,7 +102,7 @@ class Held:
         """The parts of pods that are held and not counted anywhere; ``computed`` are those that the objects give."""
         for uid, each in self.pods.items():
             pod, claim = snapshot.pods_by_uid.get(uid), snapshot.claims_by_uid.get(each.claim_uid)
-            seen = allocated_as(claim, each.allocation)
+            seen = arrived(each, claim)
             if (pod is not None and (pod.node or pod.terminal)) or (each.seen and claim is not None and not seen):
                 continue
             known = computed.get(uid) if seen else None
@@ -122,6 +124,13 @@ class Held:
             "delete the NodeLedger: it is made again from what is allocated",
         )
         return Difference("amount", API_VERSION, KIND, "", self.node, finding)
+
+
+def _counts(reservation: Reservation, claim: Claim | None) -> bool:
+    """Whether a reservation that has not arrived stands for the charges of ``claim``; one for a further consumer of an
+    allocation that is there does not.
+    """
+    return bool(reservation.charges) or not allocated_as(claim, reservation.allocation)
 
 
 def unknown_claim(charges: list[Charge]) -> Difference:

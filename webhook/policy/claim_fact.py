@@ -107,7 +107,7 @@ class ClaimFact:
     @fact(STRING)
     def node(self) -> str:
         """The node of the allocation; empty when there is none or it is not one node."""
-        return claim_node(self.model, self._facts.snapshot, self._newcomer)
+        return claim_node(self.model, self._facts.snapshot, self.newcomer)
 
     @fact(list_of(STRING))
     def drivers(self) -> list[str]:
@@ -126,12 +126,12 @@ class ClaimFact:
     @fact(BOOL)
     def mapped(self) -> bool:
         """Whether an allocated device has a mapping; 1.37 overhead alone does not count."""
-        return self._footprint.mapped
+        return self.cost.mapped
 
     @fact(map_of(STRING, STRING))
     def footprint(self) -> dict[str, str]:
         """What the allocation costs its node by mappings: quantities by resource."""
-        return {name: of_resource(name, amount) for name, amount in self._footprint.amounts.items()}
+        return {name: of_resource(name, amount) for name, amount in self.cost.amounts.items()}
 
     @fact(FINDINGS)
     def request_problems(self) -> list[Finding]:
@@ -163,7 +163,7 @@ class ClaimFact:
     @fact(FINDINGS)
     def device_problems(self) -> list[Finding]:
         """Devices that are unknown, taken or overcommitted, and consumed capacity that is missing or off."""
-        return device_problems(self.model, self._facts.snapshot, self._footprint)
+        return device_problems(self.model, self._facts.snapshot, self.cost)
 
     @fact(FINDINGS)
     def constraint_problems(self) -> list[Finding]:
@@ -179,17 +179,17 @@ class ClaimFact:
     def sibling_problems(self) -> list[Finding]:
         """On 1.36: other mapped claims of the same pod that could not be allocated after this one."""
         facts = self._facts
-        return sibling_problems(self.model, facts.snapshot, facts.account, facts.now, self._footprint)
+        return sibling_problems(self.model, facts.snapshot, facts.account, facts.now, self.cost)
 
     @fact(FINDINGS)
     def fit_problems(self) -> list[Finding]:
         """Whether the claim, with the whole request of the pod that reserves it, fits its node and NUMA zone."""
-        return list(self._fit.findings)
+        return list(self.fitted.findings)
 
     @fact(list_of(ROW))
     def fit(self) -> list[RowFact]:
         """The sums behind `claim.fitProblems`: one for each resource of the node, one for each of a zone."""
-        return [RowFact(row) for row in self._fit.rows]
+        return [RowFact(row) for row in self.fitted.rows]
 
     @property
     def old(self) -> Claim | None:
@@ -204,20 +204,22 @@ class ClaimFact:
         return read_claim(self._facts.request.old_object)
 
     @cached_property
-    def _footprint(self) -> Footprint:
+    def cost(self) -> Footprint:
+        """The footprint of the claim after the write."""
         return footprint(self.model, self._facts.snapshot, self._facts.node_name)
 
     @cached_property
-    def _newcomer(self) -> Pod | None:
+    def newcomer(self) -> Pod | None:
         """The pod that needs room: the one that this write adds (the others are charged already), else the first."""
         before = {consumer.uid for consumer in self.old.reserved_for} if self.old is not None else set()
         pods = consumers(self.model, self._facts.snapshot)
         return next((pod for pod in pods if pod.uid not in before), pods[0] if pods else None)
 
     @cached_property
-    def _fit(self) -> Fit:
+    def fitted(self) -> Fit:
+        """The fit of the claim and its pod."""
         facts = self._facts
-        return fit_problems(self.model, self._newcomer, facts.account, facts.snapshot, self._footprint)
+        return fit_problems(self.model, self.newcomer, facts.account, facts.snapshot, self.cost)
 
     def _below_spec(self, found: list[Finding]) -> list[Finding]:
         """Paths of a template's claim stand below ``spec.spec``."""

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from webhook.admission.decode import BadReview
-from webhook.server.service import NotReady, Service
+from webhook.server.service import NotReady, Reply, Service
 from webhook.telemetry.metrics import CONTENT_TYPE
 
 # Of an object of 3 MiB, the API server's own limit, an update brings two, and a little around them.
@@ -120,7 +120,9 @@ class Reviews:
             spent = arrived + timeout * SPENT
             if time.perf_counter() > spent:
                 raise _Refused(503, "the time for the review was spent waiting", "shed")
-            reply = self._service.answer(self._endpoint, data, lambda: time.perf_counter() > spent)
+            reply = self._service.answer(self._endpoint, data, spent)
+            if not isinstance(reply, Reply):
+                reply = await reply
         except TimeoutError:
             raise _Refused(408, f"the body was not there after {timeout:g} seconds") from None
         except NotReady as early:

@@ -5,9 +5,10 @@ answer, counted and logged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -16,10 +17,12 @@ from webhook.admission.decide import Judged, Verdict, decide
 from webhook.admission.decode import decode
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
+from webhook.kube.admission import Request
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.server.gauges import gauges
+from webhook.server.reserving import Reserving, Wanted
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import Metrics
@@ -63,7 +66,8 @@ class Reply(Struct, frozen=True):
 
 class Service:
     """Judges reviews. ``clock`` gives the time that decisions are made for, ``ages`` how old the view of each kind is,
-    seconds, where the cluster is none of files; ``checks`` are more of them for ``/readyz``.
+    seconds, where the cluster is none of files; ``checks`` are more of them for ``/readyz``. ``reserving`` holds what
+    is allowed, where the cluster is live.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Service:
         self.log = log
         self.clock = clock
         self.book = Book()
+        self.reserving: Reserving | None = None
         self.stopping = False
         self.certificate_problem = ""
         self.checks = checks
@@ -89,17 +94,33 @@ class Service:
         scraped = Book()
         self.metrics = Metrics(lambda: gauges(policies, cluster.snapshot, scraped, clock(), ages()))
 
-    def answer(self, endpoint: str, data: bytes, expired: Callable[[], bool]) -> Reply:
-        """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``).
+    def answer(self, endpoint: str, data: bytes, until: float) -> Reply | Coroutine[Any, Any, Reply]:
+        """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``), for which there is time
+        ``until`` (perf_counter); to be waited for where a reservation is written first.
 
         Raises BadReview, and NotReady before everything was seen once.
         """
         if not self.cluster.synced:
             raise NotReady("the guard has not seen the whole cluster yet; try again")
         request = decode(data)
-        snapshot = self.cluster.snapshot_for(request.object)
-        verdict = decide(request, endpoint, self.policies.revision, snapshot, self.book, self.clock(), expired)
-        answer = apply(verdict)
+        judge = partial(self._judged, request, endpoint, lambda: time.perf_counter() > until)
+        verdict = judge()
+        wanted = None if self.reserving is None else self.reserving.wanted(verdict)
+        if wanted is None:
+            return self._reply(verdict)
+        return self._reserved(verdict, wanted, judge, until)
+
+    def _judged(self, request: Request, endpoint: str, expired: Callable[[], bool]) -> Verdict:
+        held = self.reserving
+        snapshot = self.cluster.snapshot_for(request.object) if held is None else held.view()
+        return decide(request, endpoint, self.policies.revision, snapshot, self.book, self.clock(), expired)
+
+    async def _reserved(self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], until: float) -> Reply:
+        assert self.reserving is not None
+        return self._reply(await self.reserving.settle(verdict, wanted, judge, until))
+
+    def _reply(self, verdict: Verdict) -> Reply:
+        request, answer = verdict.request, apply(verdict)
         if verdict.judged or verdict.errors:
             self._record(verdict, answer)
         verdict.evaluation.facts.release()

@@ -70,6 +70,22 @@ class Metrics:
         )
         for outcome in ("loaded", "refused"):
             self._reloads.labels(outcome)
+        self._reservations = Counter(
+            f"{PREFIX}reservations_total", "Reservations that decisions needed", ["outcome"], registry=self._registry
+        )
+        for outcome in ("taken", "failed"):
+            self._reservations.labels(outcome)
+        self._conflicts = Counter(
+            f"{PREFIX}reservation_conflicts_total",
+            "Writes of a reservation that another writer of the NodeLedger was faster than",
+            registry=self._registry,
+        )
+        self._reserving = Histogram(
+            f"{PREFIX}reservation_duration_seconds",
+            "From a decision that needs a reservation to its answer",
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
         self._registry.register(_AtScrape(gauges))
         self._children: dict[tuple[str, ...], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
@@ -98,6 +114,15 @@ class Metrics:
     def reload(self, outcome: str) -> None:
         """Count one policy edit: ``loaded`` or ``refused``."""
         self._reloads.labels(outcome).inc()
+
+    def reservation(self, outcome: str, seconds: float) -> None:
+        """Count one reservation, ``taken`` or ``failed``, and the seconds that it took."""
+        self._reservations.labels(outcome).inc()
+        self._reserving.observe(seconds)
+
+    def conflict(self) -> None:
+        """Count one write of a reservation that had to be made again."""
+        self._conflicts.inc()
 
     def text(self) -> bytes:
         """The exposition text of everything."""
