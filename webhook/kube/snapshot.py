@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from immutables import Map
@@ -55,6 +56,11 @@ KINDS = frozenset(_HELD)
 
 def _add(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
     return index.set(key, (*index.get(key, ()), item))
+
+
+def _add_slice(index: Map[K, tuple[Slice, ...]], key: K, item: Slice) -> Map[K, tuple[Slice, ...]]:
+    """By name, so that what is said of a pool does not depend on which of its slices was heard of first."""
+    return index.set(key, tuple(sorted((*index.get(key, ()), item), key=attrgetter("name"))))
 
 
 def _drop(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
@@ -212,12 +218,12 @@ class Snapshot(Struct, frozen=True):
         return replace(self, node_shapes=shapes)
 
     def _with_slice(self, item: Slice) -> Snapshot:
-        node_slices = _add(self.node_slices, item.node, item) if item.node else self.node_slices
+        node_slices = _add_slice(self.node_slices, item.node, item) if item.node else self.node_slices
         changed = self._reshape(item.node, self.nodes, node_slices) if item.node else self
         return replace(
             changed,
             slices=self.slices.set(item.name, item),
-            pools=_add(self.pools, item.key, item),
+            pools=_add_slice(self.pools, item.key, item),
             node_slices=node_slices,
             driver_slices=_mark(self.driver_slices, item.driver, item.name),
             free_slices=self.free_slices if item.node else _mark(self.free_slices, item.driver, item.name),

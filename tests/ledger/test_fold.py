@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from msgspec.structs import replace
+
+from tests.ledger.history import History
+from webhook.kube.node_ledger import NodeLedger, Reservation, node_ledger_object
+from webhook.kube.quantity import of_resource
+from webhook.kube.release import Release
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
+from webhook.ledger.events import Event
+from webhook.ledger.fold import Effect, Ledger, apply, fold
+from webhook.ledger.views import node_json
+
+RELEASE = Release(36)
+
+
+def applied(events: list[Event]) -> Ledger:
+    ledger = Ledger(Snapshot(RELEASE))
+    for event in events:
+        ledger, _ = apply(ledger, event)
+    return ledger
+
+
+def effects(events: list[Event]) -> list[tuple[str, str, str, str]]:
+    ledger, found = Ledger(Snapshot(RELEASE)), []
+    for event in events:
+        ledger, made = apply(ledger, event)
+        found += [_told(each) for each in made]
+    return found
+
+
+def _told(effect: Effect) -> tuple[str, str, str, str]:
+    amount = of_resource("cpu", effect.charge.amount) if effect.charge is not None else ""
+    return effect.kind, effect.name, effect.node, amount
+
+
+def booked(ledger: Ledger, node: str = "n1") -> list[tuple[str, str, str, int | None, str]]:
+    held = ledger.snapshot.ledgers.get(node, NodeLedger(node))
+    return [
+        (row.claim_uid, row.device, of_resource(row.resource, row.amount), row.zone, row.resource_version)
+        for row in held.charges
+    ]
+
+
+def told(ledger: Ledger) -> dict[str, Any]:
+    """All that anyone can ask of the ledger."""
+    snapshot, now = ledger.snapshot, _NOW
+    return {
+        "pages": {name: node_json(Book(), snapshot, name, now) for name in sorted(snapshot.nodes)},
+        "ledgers": dict(snapshot.ledgers),
+        "seen": dict(ledger.seen),
+    }
+
+
+_NOW = History()._at() + timedelta(days=1)
+
+
+def same_in_any_order(history: History, seed: int = 1) -> Ledger:
+    """The ledger of the history, which is that of any order of its events, some of them twice."""
+    wanted = fold(history.events, RELEASE)
+    shuffle = random.Random(seed)
+    for _ in range(4):
+        events = [*history.events, *(event for event in history.events if shuffle.random() < 0.3)]
+        shuffle.shuffle(events)
+        assert told(applied(events)) == told(wanted)
+        assert told(fold(events, RELEASE)) == told(wanted)
+    assert told(applied(history.events)) == told(wanted)
+    return wanted
+
+
+def started() -> History:
+    made = History()
+    made.node()
+    made.slice()
+    made.claim()
+    made.pod()
+    return made
+
+
+def test_from_request_to_release() -> None:
+    history = started()
+    history.allocate("c", (0, "2"), pod_name="p1")
+    history.bind(cpu="2")
+    history.end()
+    history.deallocate()
+    history.delete("ResourceClaim", "c")
+    assert effects(history.events) == [("charged", "c", "n1", "2"), ("released", "c", "n1", "2")]
+    assert booked(same_in_any_order(history)) == []
+
+
+def test_an_event_twice_changes_nothing_and_is_counted() -> None:
+    history = started()
+    history.allocate()
+    ledger = applied(history.events)
+    again, made = apply(ledger, history.events[-1])
+    assert [_told(each) for each in made] == [("duplicate", "c", "", "")]
+    assert replace(again, duplicates=ledger.duplicates) == ledger
+    assert dict(again.duplicates) == {"ResourceClaim": 1}
+
+
+def test_an_older_event_changes_nothing_and_is_counted() -> None:
+    history = started()
+    history.allocate()
+    history.deallocate()
+    events = history.events
+    ledger = applied([*events[:-2], events[-1]])
+    again, made = apply(ledger, events[-2])
+    assert [_told(each) for each in made] == [("stale", "c", "", "")]
+    assert again.snapshot == ledger.snapshot
+    assert dict(again.stale) == {"ResourceClaim": 1}
+    assert booked(same_in_any_order(history)) == []
+
+
+def test_events_that_never_came_are_made_up_for_by_the_next_state() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    history.deallocate()
+    history.delete("ResourceClaim", "c")
+    history.claim()
+    history.allocate("c", (1, "3"))
+    last = history.events[-1]
+    for missing in range(4, len(history.events) - 1):
+        events = [event for index, event in enumerate(history.events) if index != missing]
+        assert booked(applied(events)) == booked(applied(history.events)) == [(last.uid, "zone1", "3", 1, "102")]
+    assert booked(applied([*history.events[:3], last])) == [(last.uid, "zone1", "3", 1, "102")]
+
+
+def test_a_list_after_a_gap_is_every_object_once_more() -> None:
+    history = started()
+    history.allocate()
+    history.bind(cpu="2")
+    ledger = applied(history.events)
+    again = applied([*history.events, *(event for event in history.events if event.type == "put")])
+    assert told(again) == told(ledger)
+
+
+def test_gone_without_a_version_of_its_own_ends_the_last_state_that_was_seen() -> None:
+    history = started()
+    history.allocate()
+    last = history.events[-1]
+    gone = replace(last, type="gone", object=None)
+    assert booked(applied([*history.events, gone])) == []
+    assert booked(applied([gone, *history.events])) == []
+    unversioned = replace(gone, uid="", resource_version="", observed=last.observed + timedelta(seconds=1))
+    assert booked(applied([*history.events, unversioned])) == []
+    history.allocate()
+    assert len(booked(applied([gone, *history.events]))) == 1
+
+
+def test_a_claim_made_again_under_its_name_owes_nothing_of_the_one_before() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    first = history.events[-1].uid
+    history.delete("ResourceClaim", "c")
+    history.claim()
+    history.allocate("c", (1, "3"))
+    second = history.events[-1].uid
+    assert first != second
+    assert [row[0] for row in booked(same_in_any_order(history))] == [second]
+    assert effects(history.events) == [
+        ("charged", "c", "n1", "2"),
+        ("released", "c", "n1", "2"),
+        ("charged", "c", "n1", "3"),
+    ]
+
+
+def test_another_allocation_is_a_release_and_a_new_charge() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    history.deallocate()
+    history.allocate("c", (0, "2"))
+    skipped = [event for index, event in enumerate(history.events) if index != len(history.events) - 2]
+    assert sorted(effects(skipped)) == [
+        ("charged", "c", "n1", "2"),
+        ("charged", "c", "n1", "2"),
+        ("released", "c", "n1", "2"),
+    ]
+    assert len(booked(same_in_any_order(history))) == 1
+
+
+def test_a_driver_that_restarts_changes_no_charge() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    before = booked(applied(history.events))
+    history.delete("ResourceSlice", "s1")
+    assert booked(same_in_any_order(history)) == before
+    history.slice("1", name="s2", generation=1)
+    assert booked(same_in_any_order(history)) == before
+    history.slice("3", name="s2", generation=1)
+    assert booked(same_in_any_order(history)) == before
+    assert effects(history.events) == [("charged", "c", "n1", "2")]
+
+
+def test_two_generations_at_once_are_two_versions_of_one_mapping() -> None:
+    history = started()
+    history.slice("2", name="s2", generation=2)
+    history.allocate("c", (0, "2"))
+    history.delete("ResourceSlice", "s1")
+    ledger = same_in_any_order(history)
+    assert [row[2:] for row in booked(ledger)] == [("4", 0, "105")]
+
+
+def test_an_allocation_is_charged_by_the_mapping_that_was_there_however_late_it_is_heard_of() -> None:
+    history = started()
+    history.slice("2")
+    history.allocate("c", (0, "2"))
+    history.slice("5")
+    ledger = same_in_any_order(history)
+    assert [row[2:] for row in booked(ledger)] == [("4", 0, "105")]
+    first, second, third = (event for event in history.events if event.kind == "ResourceSlice")
+    others = [event for event in history.events if event.kind != "ResourceSlice"]
+    late = [*others, third, first, second]
+    assert effects(late)[:1] == [("charged", "c", "n1", "10")]
+    assert ("changed", "c", "n1", "4") in effects(late)
+    assert told(applied(late)) == told(ledger)
+
+
+def test_a_restarted_node_changes_no_charge() -> None:
+    history = started()
+    history.allocate("c", (0, "2"), pod_name="p1")
+    history.bind(cpu="2")
+    before = booked(applied(history.events))
+    history.node(boot="boot-2")
+    history.delete("ResourceSlice", "s1")
+    history.slice(name="s2")
+    ledger = same_in_any_order(history)
+    assert booked(ledger) == before
+    assert ledger.snapshot.ledgers["n1"].boot_id == "boot-2"
+
+
+def test_a_node_made_again_under_its_name_is_another_node() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    history.delete("Node", "n1")
+    history.node()
+    history.claim("d")
+    history.allocate("d", (1, "3"))
+    ledger = same_in_any_order(history)
+    assert [row[1:] for row in booked(ledger)] == [("zone1", "3", 1, "102")]
+    assert ledger.snapshot.ledgers["n1"].node_uid == history.objects["Node", "n1"]["metadata"]["uid"]
+
+
+def test_a_pod_deleted_by_force_and_made_again_keeps_the_claim_charged_once() -> None:
+    history = started()
+    history.allocate("c", (0, "2"), pod_name="p1")
+    history.bind(cpu="2")
+    history.delete("Pod", "p1")
+    history.pod("p1")
+    account = Book().account(same_in_any_order(history).snapshot, "n1")
+    assert account is not None
+    amount = account.resources["cpu"]
+    assert (amount.claims, amount.pods, amount.reserved) == (2, 0, 0)
+    claim = history.get("ResourceClaim", "c")
+    history.reserve(claim, "p1")
+    history.put(claim)
+    history.bind(cpu="2")
+    account = Book().account(same_in_any_order(history).snapshot, "n1")
+    assert account is not None
+    amount = account.resources["cpu"]
+    assert (amount.claims, amount.pods, amount.reserved) == (2, 1, 0)
+
+
+def test_a_published_ledger_brings_its_reservations() -> None:
+    history = started()
+    claim, pod = (history.objects[key]["metadata"]["uid"] for key in (("ResourceClaim", "c"), ("Pod", "p1")))
+    plain = started()
+    plain.allocate("c", (0, "2"), pod_name="p1")
+    (row,) = applied(plain.events).snapshot.ledgers["n1"].charges
+    held = Reservation(
+        claim, row.allocation, "ns", "c", pod, "ns", "p1", (row,), {"cpu": 1}, {}, history.now, "a", row.claim_version
+    )
+    history.put(node_ledger_object(NodeLedger("n1", reservations=(held,))))
+    history.version = plain.version - 1
+    ledger = same_in_any_order(history)
+    assert [(each.claim_uid, each.seen) for each in ledger.snapshot.ledgers["n1"].reservations] == [(claim, False)]
+    history.allocate("c", (0, "2"), pod_name="p1")
+    ledger = same_in_any_order(history)
+    assert [(each.claim_uid, each.seen) for each in ledger.snapshot.ledgers["n1"].reservations] == [(claim, True)]
+    history.bind(cpu="2")
+    ledger = same_in_any_order(history)
+    assert ledger.snapshot.ledgers["n1"].reservations == ()
+    assert [row[1:3] for row in booked(ledger)] == [("zone0", "2")]
+    kinds = [kind for kind, *_ in effects(history.events)]
+    assert kinds == ["reserved", "charged", "unreserved"]
+
+
+@pytest.mark.parametrize("kind", ["DeviceClass", "Namespace", "ResourceClaimTemplate"])
+def test_what_no_charge_depends_on_touches_no_node(kind: str) -> None:
+    history = started()
+    history.allocate()
+    before = applied(history.events)
+    group = "v1" if kind == "Namespace" else "resource.k8s.io/v1"
+    history.put({"apiVersion": group, "kind": kind, "metadata": {"name": "x", "namespace": "ns"}})
+    after, made = apply(before, history.events[-1])
+    assert made == ()
+    assert after.snapshot.ledgers is before.snapshot.ledgers
+
+
+NAMES = st.sampled_from(["a", "b"])
+NODES = st.sampled_from(["n1", "n2"])
+
+
+class Cluster(RuleBasedStateMachine):
+    """Whatever a cluster does, in whatever order it is heard of: one book."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = History()
+
+    @rule(name=NODES, boot=st.sampled_from(["x", "y"]))
+    def node(self, name: str, boot: str) -> None:
+        self.history.node(name, boot)
+
+    @rule(
+        name=NODES, multiplier=st.sampled_from([None, "1", "2"]), generation=st.integers(0, 2), index=st.integers(0, 1)
+    )
+    def publish(self, name: str, multiplier: str | None, generation: int, index: int) -> None:
+        self.history.slice(multiplier, f"{name}-{index}", name, generation)
+
+    @rule(name=NAMES)
+    def claim(self, name: str) -> None:
+        if not self.history.has("ResourceClaim", name):
+            self.history.claim(name)
+
+    @rule(
+        name=NAMES,
+        node=NODES,
+        zones=st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["1", "2"])), min_size=1, max_size=2),
+    )
+    def allocate(self, name: str, node: str, zones: list[tuple[int, str]]) -> None:
+        if self.history.has("ResourceClaim", name) and not self.history.get("ResourceClaim", name)["status"]:
+            self.history.allocate(name, *zones, pod_name=name, node_name=node)
+
+    @rule(name=NAMES)
+    def deallocate(self, name: str) -> None:
+        if self.history.has("ResourceClaim", name):
+            self.history.deallocate(name)
+
+    @rule(name=NAMES)
+    def pod(self, name: str) -> None:
+        if not self.history.has("Pod", name):
+            self.history.pod(name, name)
+
+    @rule(name=NAMES, node=NODES, counted=st.booleans())
+    def bind(self, name: str, node: str, counted: bool) -> None:
+        if self.history.has("Pod", name) and not self.history.get("Pod", name)["spec"].get("nodeName"):
+            self.history.bind(name, node, **({"cpu": "2"} if counted else {}))
+
+    @rule(name=NAMES)
+    def end(self, name: str) -> None:
+        if self.history.has("Pod", name):
+            self.history.end(name)
+
+    @precondition(lambda self: self.history.objects)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        self.history.delete(*data.draw(st.sampled_from(sorted(self.history.objects))))
+
+    @rule(seed=st.integers(0, 1000))
+    def publish_ledger(self, seed: int) -> None:
+        node = f"n{1 + seed % 2}"
+        held = applied(self.history.events).snapshot.ledgers.get(node)
+        if held is not None:
+            self.history.put(node_ledger_object(held))
+
+    def teardown(self) -> None:
+        same_in_any_order(self.history, len(self.history.events))
+
+
+Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCluster = Cluster.TestCase

@@ -1,0 +1,67 @@
+"""Which nodes' ledgers an event can change: those of the claims that it concerns, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from webhook.facts.placement import claim_node, destination
+from webhook.kube.claims import Claim
+from webhook.kube.core import Node, Pod
+from webhook.kube.raw import mapping, text
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.events import Event
+
+
+def touched(event: Event, before: Snapshot, after: Snapshot) -> set[str]:
+    """The nodes whose ledger may be another one now that ``event`` led from ``before`` to ``after``."""
+    place = (event.namespace, event.name)
+    match event.kind:
+        case "Node":
+            same = _standing(before.nodes.get(event.name)) == _standing(after.nodes.get(event.name))
+            return set() if same else {event.name}
+        case "NodeLedger":
+            return {event.name}
+        case "ResourceClaim":
+            claims = [snapshot.claims.get(place) for snapshot in (before, after)]
+            return _nodes((claim for claim in claims if claim is not None), before, after)
+        case "Pod":
+            return _of_pod(before.pods.get(place), after.pods.get(place), before, after)
+        case "ResourceSlice":
+            pools = {item.key for snapshot in (before, after) if (item := snapshot.slices.get(event.name)) is not None}
+            # A version that comes late is in neither, and may be the one that a claim was allocated by.
+            spec = mapping(mapping(event.object).get("spec"))
+            pools.add((text(spec.get("driver")), text(mapping(spec.get("pool")).get("name"))))
+            return _nodes((claim for pool in pools for claim in after.pool_claims.get(pool, ())), before, after)
+        case "DriverRollout":
+            names: Iterable[str] = after.driver_slices.get(event.name, ())
+            pools = {after.slices[name].key for name in names}
+            return _nodes((claim for pool in pools for claim in after.pool_claims.get(pool, ())), before, after)
+    return set()
+
+
+def _nodes(claims: Iterable[Claim], before: Snapshot, after: Snapshot) -> set[str]:
+    return {node for claim in claims for snapshot in (before, after) if (node := claim_node(claim, snapshot))}
+
+
+def _standing(node: Node | None) -> object:
+    """What of a node a charge depends on: which one it is, and which devices apply to it. Never its heartbeat."""
+    return None if node is None else (node.uid, node.created, node.boot_id, node.labels)
+
+
+def _of_pod(old: Pod | None, new: Pod | None, before: Snapshot, after: Snapshot) -> set[str]:
+    if _consuming(old) == _consuming(new):
+        return set()
+    nodes: set[str] = set()
+    for pod in (old, new):
+        if pod is not None and (pod.claim_names or pod.entries):
+            names = {*pod.claim_names.values(), *(entry.claim for entry in pod.entries)}
+            known = (after.claims.get((pod.namespace, name)) for name in names)
+            nodes |= {destination(pod), *_nodes((claim for claim in known if claim is not None), before, after)}
+    return nodes - {""}
+
+
+def _consuming(pod: Pod | None) -> object:
+    """What of a pod the charges of its claims depend on."""
+    if pod is None:
+        return None
+    return pod.uid, pod.node, pod.nominated, pod.terminal, pod.claim_names, pod.entries
