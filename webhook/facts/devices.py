@@ -7,6 +7,7 @@ import difflib
 from msgspec.structs import replace
 
 from webhook.facts.device_use import use_problems
+from webhook.facts.duplicates import duplicate_problems
 from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.matching import device_applies
 from webhook.facts.placement import claim_node
@@ -26,8 +27,9 @@ Offer = tuple[Slice, Device]
 
 def device_problems(claim: Claim, snapshot: Snapshot, cost: Footprint | None = None) -> list[Finding]:
     """Everything that is wrong with the devices of a claim's allocation: unknown, taken, overcommitted, amounts that
-    cannot be booked, results nobody asked for. The problems of its footprint are among them. Warnings alone where the
-    device's driver never costs a node anything. ``cost`` is the footprint of ``claim``, where it is known already.
+    cannot be booked or are booked already as others, results nobody asked for. The problems of its footprint are among
+    them. Warnings alone where the device's driver never costs a node anything. ``cost`` is the footprint of ``claim``,
+    where it is known already.
     """
     if claim.allocation is None:
         return []
@@ -50,6 +52,7 @@ def device_problems(claim: Claim, snapshot: Snapshot, cost: Footprint | None = N
     seen = {("device-unknown" if f.rule == "device-of-other-node" else f.rule, f.path) for f in found}
     cost = footprint(claim, snapshot, node) if cost is None else cost
     found += [f for f in cost.problems if (f.rule, f.path) not in seen]
+    found += duplicate_problems(claim, cost, snapshot.ledgers.get(node))
     spared = {f"{RESULTS}[{result.index}]" for result in claim.allocation.results if costless(snapshot, result, claim)}
     return [replace(f, severity="warning") if f"{f.path.partition(']')[0]}]" in spared else f for f in found]
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from webhook.facts.duplicates import booked_for
 from webhook.facts.footprint import footprint
 from webhook.facts.placement import claim_node
 from webhook.facts.pool_survey import Reason, Same, View, current
@@ -25,8 +26,6 @@ from webhook.kube.snapshot import Key, Snapshot
 _MOST_REASONS = 3
 # A lost mapping shows on every claim it booked: a pool that half the cluster uses need not be read to its end.
 MOST_CLAIMS = 256
-
-Booked = Mapping[tuple[str, str], tuple[BookedCharge, ...]]
 
 
 def unverified(snapshot: Snapshot, key: Key, seen: View, besides: str) -> list[Reason]:
@@ -66,15 +65,6 @@ def _ledgers(snapshot: Snapshot, seen: View, claims: Iterable[Claim]) -> tuple[N
     return tuple(ledger for name in nodes if (ledger := snapshot.ledgers.get(name)) is not None)
 
 
-@lru_cache(maxsize=2048)
-def _booked(ledger: Same[NodeLedger]) -> Booked:
-    """The charges of a ledger by claim and allocation."""
-    found: dict[tuple[str, str], list[BookedCharge]] = {}
-    for charge in ledger.items[0].charges:
-        found.setdefault((charge.claim_uid, charge.allocation), []).append(charge)
-    return {key: tuple(charges) for key, charges in found.items()}
-
-
 class _Total(Struct, frozen=True):
     """What claims hold of a capacity or counter that is smaller: ``what`` is its name, ``by`` claim id and key."""
 
@@ -110,14 +100,13 @@ class _Holdings(Struct, frozen=True):
 @lru_cache(maxsize=2048)
 def _holdings(slices: Same[Slice], claims: Same[Claim], ledgers: Same[NodeLedger], key: Key) -> _Holdings:
     devices = {device.name: device for item in slices.items for device in item.devices}
-    books = [_booked(Same((ledger,))) for ledger in ledgers.items]
     gone: list[tuple[Claim, str]] = []
     changed: list[tuple[Claim, Device, tuple[BookedCharge, ...]]] = []
     lost: list[Claim] = []
     free: list[Claim] = []
     for claim in claims.items:
         names = _devices(claim, key)
-        charges = _charges(claim, books, key)
+        charges = _charges(claim, ledgers.items, key)
         for name in names:
             if name not in devices and (claim.reserved_for or name in charges):
                 gone.append((claim, name))
@@ -139,12 +128,11 @@ def _devices(claim: Claim, key: Key) -> list[str]:
     return list(dict.fromkeys(result.device for result in results if (result.driver, result.pool) == key))
 
 
-def _charges(claim: Claim, books: list[Booked], key: Key) -> dict[str, tuple[BookedCharge, ...]]:
+def _charges(claim: Claim, ledgers: tuple[NodeLedger, ...], key: Key) -> dict[str, tuple[BookedCharge, ...]]:
     """What is booked for the devices of the pool that the claim holds, by device."""
     found: dict[str, tuple[BookedCharge, ...]] = {}
-    identity = claim.allocation.identity if claim.allocation is not None else ""
-    for book in books:
-        for charge in book.get((claim.id, identity), ()):
+    for ledger in ledgers:
+        for charge in booked_for(claim, ledger):
             if (charge.driver, charge.pool) == key:
                 found[charge.device] = (*found.get(charge.device, ()), charge)
     return found
