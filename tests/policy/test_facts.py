@@ -14,7 +14,7 @@ from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
 from webhook.policy.fact import Fact, fact, known, struct
-from webhook.policy.facts import DOCS, ENVIRONMENT, RESERVED, STRUCTS, SUBJECTS, Facts
+from webhook.policy.facts import DOCS, ENVIRONMENT, RESERVED, STRUCTS, SUBJECTS, Facts, Names
 from webhook.policy.types import FINDINGS
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -65,8 +65,7 @@ def read(kind, value) -> None:
 
 def read_everything(facts: Facts) -> None:
     for name, kind in STRUCTS.items():
-        value = facts.names[name]
-        read_all(kind, value.get() if isinstance(value, cel.Lazy) else value)
+        read_all(kind, Names(facts, {})[name].get())
 
 
 def test_a_fact_is_computed_when_read_and_once() -> None:
@@ -112,7 +111,7 @@ def test_subjects_are_null_for_other_writes(kind) -> None:
     facts = facts_of({"apiVersion": version, "kind": kind, "metadata": meta}, sub_resource=sub_resource)
     of_kind = {"Binding": "pods", "Pod": "pods", "DeviceClass": "deviceclasses"}.get(kind, f"{kind.lower()}s")
     for name, resources in SUBJECTS.items():
-        value = facts.names[name].get()
+        value = Names(facts, {})[name].get()
         assert (value is not None) is (of_kind in resources), name
 
 

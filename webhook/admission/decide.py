@@ -70,7 +70,10 @@ def decide(
     errors: list[str] = []
     annotations: dict[str, str] = {}
     for result in evaluation.policies:
-        judged += [Judged(result.policy, result.action, finding, result.exception) for finding in result.findings]
-        errors += [f"{result.policy}/{rule.name}: {rule.error}" for rule in result.rules if rule.error]
+        policy, action = result.policy, result.action
+        for rule in result.rules:
+            judged += [Judged(policy, action, finding, result.exception) for finding in rule.findings]
+            if rule.error:
+                errors.append(f"{policy}/{rule.name}: {rule.error}")
         annotations |= result.annotations
     return Verdict(request, endpoint, revision.hash, tuple(judged), tuple(errors), annotations, evaluation)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import orjson
 
 from webhook.kube.admission import Request, read_request
-from webhook.kube.raw import Json, mapping, sequence
+from webhook.kube.raw import Json, mapping
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -114,9 +114,9 @@ def _check_claim(obj: Json, path: str) -> None:
         ("status", status),
     ):
         for name, most in _CLAIM_LISTS:
-            count = len(sequence(fields.get(name)))
-            if count > most:
-                raise BadReview(f"{path}.{at}.{name}: has {count} entries, needs at most {most}")
+            entries = fields.get(name)
+            if isinstance(entries, list) and len(entries) > most:
+                raise BadReview(f"{path}.{at}.{name}: has {len(entries)} entries, needs at most {most}")
 
 
 def _refuse(path: str, has: object, needs: str) -> NoReturn:

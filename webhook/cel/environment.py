@@ -76,7 +76,10 @@ class Program:
         frame: list[object] = [None] * self._size
         frame[0] = budget
         for name, slot in self._slots:
-            frame[slot] = names[name] if name in names else _missing(name)
+            try:
+                frame[slot] = names[name]
+            except KeyError:
+                frame[slot] = _missing(name)
         try:
             budget.spend(self._cost)
             value = self._run(frame)

@@ -32,8 +32,6 @@ class Request(Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     user: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dry_run: bool = False
     object: Json | None = None
     old_object: Json | None = None
@@ -44,9 +42,24 @@ class Request(Struct, frozen=True):
         """The object the write is about: the new one, or the old one on DELETE."""
         return self.object if self.object is not None else (self.old_object or {})
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of the user."""
+        return _texts(mapping(self.raw.get("userInfo")).get("groups"))
+
+    @property
+    def extra(self) -> dict[str, tuple[str, ...]]:
+        """What the authenticator adds about the user."""
+        extra = mapping(mapping(self.raw.get("userInfo")).get("extra"))
+        return {str(key): _texts(values) for key, values in extra.items()}
+
 
 # Plural names of the kinds whose reviews are built from bare objects.
 _PLURALS = {"DeviceClass": "deviceclasses", "Binding": "pods"}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(each for each in sequence(value) if isinstance(each, str))
 
 
 def _named(raw: object, member: str) -> GroupVersionName:
@@ -56,7 +69,6 @@ def _named(raw: object, member: str) -> GroupVersionName:
 
 def read_request(raw: Json) -> Request:
     """The model of the raw ``request`` of an AdmissionReview; members of a wrong type count as absent."""
-    user = mapping(raw.get("userInfo"))
     new, old = raw.get("object"), raw.get("oldObject")
     return Request(
         uid=text(raw.get("uid")),
@@ -66,12 +78,7 @@ def read_request(raw: Json) -> Request:
         sub_resource=text(raw.get("subResource")),
         name=text(raw.get("name")),
         namespace=text(raw.get("namespace")),
-        user=text(user.get("username")),
-        groups=tuple(group for group in sequence(user.get("groups")) if isinstance(group, str)),
-        extra={
-            str(key): tuple(value for value in sequence(values) if isinstance(value, str))
-            for key, values in mapping(user.get("extra")).items()
-        },
+        user=text(mapping(raw.get("userInfo")).get("username")),
         dry_run=flag(raw.get("dryRun")),
         object=new if isinstance(new, dict) else None,
         old_object=old if isinstance(old, dict) else None,

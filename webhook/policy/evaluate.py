@@ -14,7 +14,7 @@ from webhook.kube.finding import Finding
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.exceptions import applies
-from webhook.policy.facts import Facts
+from webhook.policy.facts import Facts, Names
 from webhook.policy.revision import CompiledPolicy, CompiledValidation, Revision, Route
 
 # Ten times what Kubernetes lets one expression cost, for all expressions of one request.
@@ -73,7 +73,7 @@ class PolicyResult(Struct, frozen=True):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings of all rules, in the policy's order."""
-        return tuple(finding for rule in self.rules for finding in rule.findings)
+        return tuple([finding for rule in self.rules for finding in rule.findings])
 
 
 class Evaluation(Struct, frozen=True):
@@ -128,7 +128,7 @@ def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
             return PolicyResult(compiled, skipped=skipped)
     except LookupError as error:
         return _unmatched(compiled, (), "namespaceSelector", str(error.args[0]))
-    names: dict[str, object] = {**facts.names, "params": compiled.policy.params}
+    names = Names(facts, compiled.policy.params)
     conditions, error_at = _conditions(compiled, names, budget)
     if conditions and not conditions[-1].value and not conditions[-1].error:
         return PolicyResult(compiled, f"matchConditions: {conditions[-1].name}", conditions)
@@ -136,7 +136,7 @@ def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
         return _unmatched(compiled, conditions, error_at.name, error_at.error)
     if compiled.variables:
         names["variables"] = cel.Record({each.name: _lazy(each.program, names, budget) for each in compiled.variables})
-    results = tuple(_rule(compiled, validation, names, budget) for validation in compiled.validations)
+    results = tuple([_rule(compiled, validation, names, budget) for validation in compiled.validations])
     annotations, failures = _annotations(compiled, names, budget)
     results = (*results, *failures)
     exception = ""
@@ -203,7 +203,7 @@ def _rule(
 
 
 def _as_findings(value: object) -> tuple[Finding, ...]:
-    if isinstance(value, list | tuple) and all(isinstance(each, Finding) for each in value):
+    if isinstance(value, (list, tuple)) and {Finding}.issuperset(map(type, value)):
         return tuple(value)
     raise cel.EvaluationError("has something else, needs a list of findings")
 

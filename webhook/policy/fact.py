@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from webhook.cel.types import Field, StructType, Type
 
@@ -12,24 +12,34 @@ _T = TypeVar("_T")
 _UNDERSCORE = re.compile(r"_([a-z])")
 
 
-class Fact(Generic[_T]):
-    """A field of a fact. Not a data descriptor: the value, once computed, is found in the instance itself."""
+class Once(Generic[_T]):
+    """An attribute that is computed when first read: ``cached_property`` without the lock that Python 3.11 takes.
 
-    def __init__(self, kind: Type, compute: Callable[[Any], _T]) -> None:
-        self.type = kind
-        self.doc = " ".join((compute.__doc__ or "").split())
+    Not a data descriptor: the value, once computed, is found in the instance itself.
+    """
+
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
         self._compute = compute
         self._name = compute.__name__
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Fact[_T]: ...
+    def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
     def __get__(self, instance: object, owner: type) -> _T: ...
-    def __get__(self, instance: object | None, owner: type) -> Fact[_T] | _T:
+    def __get__(self, instance: object | None, owner: type) -> Self | _T:
         if instance is None:
             return self
         value = instance.__dict__[self._name] = self._compute(instance)
         return value
+
+
+class Fact(Once[_T]):
+    """A field of a fact: its CEL type and its documentation."""
+
+    def __init__(self, kind: Type, compute: Callable[[Any], _T]) -> None:
+        super().__init__(compute)
+        self.type = kind
+        self.doc = " ".join((compute.__doc__ or "").split())
 
 
 def fact(kind: Type) -> Callable[[Callable[[Any], _T]], Fact[_T]]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 
 from webhook import cel
 from webhook.facts.account import Account
 from webhook.kube.admission import Request
 from webhook.kube.core import Node, Pod, read_pod
+from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.claim_fact import CLAIM, ClaimFact
 from webhook.policy.class_fact import CLASS, ClassFact
+from webhook.policy.fact import Once
 from webhook.policy.ledger_fact import LEDGER, LedgerFact
 from webhook.policy.node_fact import DRIVER, NODE, DriverFact, NodeFact
 from webhook.policy.pod_fact import POD, PodFact, binding_node
@@ -49,31 +51,42 @@ DOCS = {
     "node": "The one node that the write is about; null where there is none or it is not known.",
     "ledger": "The account of that node, before the write.",
 }
+# The attribute of Facts that computes each of STRUCTS.
+_ATTRIBUTES = {**{name: name for name in STRUCTS}, "request": "request_fact", "deviceClass": "device_class"}
 # Names that will be facts one day: using one is an error that says so.
 RESERVED = ("writer", "role")
 
 ENVIRONMENT = cel.Environment({**dict.fromkeys((*_RAW, *RESERVED), cel.DYN), **STRUCTS})
 
 
+class Names(dict[str, object]):
+    """What expressions of one policy are given: of the facts, those that one of them names."""
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: Facts, params: Json) -> None:
+        request, snapshot = facts.request, facts.snapshot
+        super().__init__(
+            object=request.object,
+            oldObject=request.old_object,
+            namespaceObject=snapshot.namespaces.get(request.namespace) if request.namespace else None,
+            params=params,
+        )
+        self._facts = facts
+
+    def __missing__(self, name: str) -> cel.Lazy:
+        lazy = self[name] = cel.Lazy(partial(getattr, self._facts, _ATTRIBUTES[name]))
+        return lazy
+
+
 class Facts:
-    """The facts of one review. ``names`` is what expressions are given, all but ``params`` and ``variables``."""
+    """The facts of one review."""
 
     def __init__(self, request: Request, snapshot: Snapshot, book: Book, now: datetime) -> None:
         self.request = request
         self.snapshot = snapshot
         self.book = book
         self.now = now
-        self.names: dict[str, object] = {
-            "request": cel.Lazy(lambda: RequestFact(request)),
-            "object": request.object,
-            "oldObject": request.old_object,
-            "namespaceObject": snapshot.namespaces.get(request.namespace) if request.namespace else None,
-            "deviceClass": cel.Lazy(partial(getattr, self, "device_class")),
-            **{
-                name: cel.Lazy(partial(getattr, self, name))
-                for name in ("slice", "driver", "claim", "pod", "node", "ledger")
-            },
-        }
 
     def release(self) -> None:
         """Forget everything, once nobody asks any more. Facts lead to one another in circles, which would keep them,
@@ -81,50 +94,55 @@ class Facts:
         """
         vars(self).clear()
 
-    @cached_property
+    @Once
+    def request_fact(self) -> RequestFact:
+        """See ``DOCS``."""
+        return RequestFact(self.request)
+
+    @Once
     def slice(self) -> SliceFact | None:
         """See ``DOCS``."""
         return SliceFact(self) if self.request.kind.name == "ResourceSlice" else None
 
-    @cached_property
+    @Once
     def driver(self) -> DriverFact | None:
         """See ``DOCS``."""
         if self.slice is None:
             return None
         return DriverFact(self.slice.driver, self.snapshot.rollouts.get(self.slice.driver), self._known_node)
 
-    @cached_property
+    @Once
     def claim(self) -> ClaimFact | None:
         """See ``DOCS``."""
         return ClaimFact(self) if self.request.kind.name in ("ResourceClaim", "ResourceClaimTemplate") else None
 
-    @cached_property
+    @Once
     def device_class(self) -> ClassFact | None:
         """See ``DOCS``."""
         return ClassFact(self.request, self.snapshot.release) if self.request.kind.name == "DeviceClass" else None
 
-    @cached_property
+    @Once
     def pod(self) -> PodFact | None:
         """See ``DOCS``."""
         model = self._pod
         return None if model is None else PodFact(self, model)
 
-    @cached_property
+    @Once
     def node(self) -> NodeFact | None:
         """See ``DOCS``."""
         return None if self._known_node is None else NodeFact(self._known_node)
 
-    @cached_property
+    @Once
     def ledger(self) -> LedgerFact:
         """See ``DOCS``."""
         return LedgerFact(self.account)
 
-    @cached_property
+    @Once
     def account(self) -> Account | None:
         """The account of the write's node; None when there is no such node."""
         return self.book.account(self.snapshot, self.node_name) if self.node_name else None
 
-    @cached_property
+    @Once
     def node_name(self) -> str:
         """The one node that the write is about, empty when there is none."""
         request = self.request
@@ -141,11 +159,11 @@ class Facts:
                 return self._pod.node if self._pod is not None else ""
         return ""
 
-    @cached_property
+    @Once
     def _known_node(self) -> Node | None:
         return self.snapshot.nodes.get(self.node_name)
 
-    @cached_property
+    @Once
     def _pod(self) -> Pod | None:
         request = self.request
         if request.kind.name == "Pod":
