@@ -205,6 +205,24 @@ def test_two_servers_are_renewed_and_rolled_while_they_are_asked(cluster: Cluste
     assert "[+]certificate renewal ok" in first.get("/readyz?verbose").text
 
 
+def test_a_replica_that_was_away_while_the_authority_was_replaced(cluster: Cluster) -> None:
+    """Its folder has a pair that nobody trusts any more: it is ready once it shows that of the Secret."""
+    first = guarded(cluster, sharing(cluster))
+    second = cluster.guard(sharing(cluster), f"--namespace={cluster.name('guard')}")
+    begin = shared_by(cluster, first, second)
+    second.kill()
+    certs(cluster, "rotate", "--ca", f"--secret={cluster.ns}/{NAME}")
+    eventually(lambda: phase(stored(cluster) or begin) == "retiring")
+    shared_by(cluster, first)
+    certs(cluster, "rotate", "--ca", f"--secret={cluster.ns}/{NAME}")
+    ended = shared_by(cluster, first)
+    assert set(ended.authorities).isdisjoint(begin.authorities)
+    # /readyz is asked over a connection that the replica's own ca.crt verifies.
+    second.start(ready=True)
+    assert shown(second, to_pem(ended.authorities)) == ended.serving.certificate.serial_number
+    assert shared_by(cluster, first, second).serving.chain == ended.serving.chain
+
+
 def test_two_servers_that_start_at_once_share_one_secret(cluster: Cluster) -> None:
     definitions(cluster)
     guards = [cluster.guard(sharing(cluster), start=False) for _ in range(2)]
