@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from webhook.cli import sources
 from webhook.cli.console import out
+from webhook.cli.ledger_explain import explain
+from webhook.cli.ledger_history import diff, export, replay
 from webhook.cli.options import Where, cluster_options, output_option
 from webhook.kube.raw import mapping, text
 
@@ -24,11 +26,17 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   allocguard ledger show --cluster cluster.yaml --node kiln-01
-  allocguard ledger show --context prod
-  allocguard ledger fit --claim claim.yaml --cluster cluster.yaml"""
+  allocguard ledger explain default/claim --context prod
+  allocguard ledger fit --claim claim.yaml --cluster cluster.yaml
+  allocguard ledger export --context prod > prod.json
+  allocguard ledger replay prod.json"""
 )
 def ledger() -> None:
-    """Accounts of nodes and NUMA zones, computed from the objects of the cluster."""
+    """Accounts of nodes and NUMA zones: what is charged and why, what would fit, and whether it comes out again."""
+
+
+for _command in (explain, export, replay, diff):
+    ledger.add_command(_command)
 
 
 @ledger.command(

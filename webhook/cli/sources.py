@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from webhook.cli.options import Where
     from webhook.cluster.files import Cluster
     from webhook.cluster.live import LiveCluster
+    from webhook.cluster.recorder import Recorder
     from webhook.kube.documents import Document, Unreadable
     from webhook.kube.raw import Json
     from webhook.policy.revision import Revision
@@ -90,15 +91,15 @@ def check_stdin(*paths: Sequence[str]) -> None:
         raise click.UsageError("- is given twice, but standard input can be read once; use a file for one of them")
 
 
-def in_files(where: Where) -> Cluster:
-    """The cluster in the files of ``where``, which may be none. Raises Unusable for a path that is not there: a
-    judgement against a part of the cluster would be another one.
+def in_files(where: Where, recorder: Recorder | None = None) -> Cluster:
+    """The cluster in the files of ``where``, which may be none; ``recorder`` is told its objects. Raises Unusable for a
+    path that is not there: a judgement against a part of the cluster would be another one.
     """
     from webhook import folder
     from webhook.cluster.files import Cluster
 
     try:
-        found = Cluster(where.clusters, where.minor, where.gates)
+        found = Cluster(where.clusters, where.minor, where.gates, recorder)
     except OSError as error:
         raise Unusable(_unopened(error, where.clusters[0])) from error
     unreadable(found.problems)
@@ -112,15 +113,17 @@ def in_files(where: Where) -> Cluster:
     return found
 
 
-def live(where: Where) -> LiveCluster:
-    """The live cluster that ``where`` names, or kubectl would take. Raises Unreachable for one that does not answer."""
+def live(where: Where, recorder: Recorder | None = None) -> LiveCluster:
+    """The live cluster that ``where`` names, or kubectl would take; ``recorder`` is told its objects. Raises
+    Unreachable for one that does not answer.
+    """
     from webhook.cluster.access import CannotConnect, NoCluster
     from webhook.cluster.api import ApiError
     from webhook.cluster.api import Unreachable as NoAnswer
     from webhook.cluster.reading import read_live
 
     try:
-        found, notes = asyncio.run(read_live(where.kubeconfig, where.context, where.minor, where.gates))
+        found, notes = asyncio.run(read_live(where.kubeconfig, where.context, where.minor, where.gates, recorder))
     except* NoCluster as error:
         raise Unreachable(_first(error)) from error
     except* CannotConnect as error:
@@ -142,9 +145,9 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> str:
     return str(found)
 
 
-def cluster(where: Where) -> Cluster | LiveCluster:
-    """The cluster in files or, without them, the live one."""
-    return in_files(where) if where.clusters else live(where)
+def cluster(where: Where, recorder: Recorder | None = None) -> Cluster | LiveCluster:
+    """The cluster in files or, without them, the live one; ``recorder`` is told its objects."""
+    return in_files(where, recorder) if where.clusters else live(where, recorder)
 
 
 def named_cluster(where: Where) -> Cluster | LiveCluster:

@@ -10,8 +10,8 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -196,16 +196,17 @@ class Segment:
     def rows(self) -> Iterator[Row]:
         """All rows in order, each checked against the digest of those before it."""
         digest = _first(self.begun, self.previous)
-        rows = self._read("SELECT seq, kind, carried, CAST(data AS BLOB), CAST(digest AS BLOB) FROM row")
-        for number, (seq, kind, carried, data, given) in enumerate(rows, 1):
-            digest = _chained(digest, seq, kind, bool(carried), data)
-            if seq != number or given != digest:
-                raise BrokenSegmentError(f"{self.path}: row {number} is not what was written; restore the file")
-            yield Row(seq, kind, bool(carried), data, digest)
+        with closing(self._read()) as rows:
+            for number, (seq, kind, carried, data, given) in enumerate(rows, 1):
+                digest = _chained(digest, seq, kind, bool(carried), data)
+                if seq != number or given != digest:
+                    raise BrokenSegmentError(f"{self.path}: row {number} is not what was written; restore the file")
+                yield Row(seq, kind, bool(carried), data, digest)
 
-    def _read(self, sql: str) -> Iterator[tuple[int, RowKind, int, bytes, bytes]]:
+    def _read(self) -> Generator[tuple[int, RowKind, int, bytes, bytes], None, None]:
+        sql = "SELECT seq, kind, carried, CAST(data AS BLOB), CAST(digest AS BLOB) FROM row WHERE seq <= ? ORDER BY seq"
         try:
-            yield from self._db.execute(f"{sql} WHERE seq <= ? ORDER BY seq", (self.count,))
+            yield from self._db.execute(sql, (self.count,))
         except sqlite3.DatabaseError as error:
             raise _broken(self.path, str(error)) from error
 
