@@ -20,7 +20,9 @@ from tests.e2e.driver import each, per
 from tests.e2e.guarding import definitions, guarded, malformed
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually
+from webhook.cli.deploying import files
 from webhook.cli.program import program
+from webhook.cluster import reflector
 from webhook.cluster.files import Cluster as Files
 from webhook.cluster.kinds import KINDS
 from webhook.facts.pools import pool_state
@@ -29,6 +31,7 @@ from webhook.kube.rollout import GROUP
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.views import show
+from webhook.registration.manifests import Target, manifests
 
 
 @pytest.fixture
@@ -156,6 +159,55 @@ def test_a_burst_of_writes(cluster: Cluster, view: View, tmp_path: Path) -> None
     assert eventually(lambda: same(cluster, view, tmp_path / "objects.json"))
     assert len([key for key in view.cluster.snapshot.pods if key[0] == cluster.ns]) == 100
     assert len(view.cluster.snapshot.driver_slices[driver.name]) == 101
+
+
+def test_rights_that_are_taken_away_and_given_back(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what ``deploy/`` gives and nothing that a cluster gives to everybody. What is lacking is told kind by kind,
+    what was seen goes on serving, and nobody has to start it again.
+    """
+    # Rights are looked at when a watch begins.
+    monkeypatch.setattr(reflector, "WATCH", (3, 4))
+    definitions(cluster)
+    [role] = [
+        obj
+        for obj in manifests(files(), Target())
+        if (obj["kind"], obj["metadata"]["name"]) == ("ClusterRole", "allocguard")
+    ]
+    cluster.service_account("reader", role["rules"])
+    where = path("ClusterRole", f"reader-{cluster.ns}")
+    everybody = [path("ClusterRoleBinding", f"system:{name}") for name in ("discovery", "public-info-viewer")]
+    before = {each: cluster.as_admin.get(each)["subjects"] for each in everybody}
+    users = [{"kind": "User", "name": f"system:kube-{name}"} for name in ("controller-manager", "scheduler")]
+    components = [*users, {"kind": "Group", "name": "system:serviceaccounts:kube-system"}]
+    made = View(str(cluster.plane.kubeconfig("reader", token=cluster.token("reader"))))
+    there = [kind.name for kind in KINDS if kind.name != "NodeResourceTopology"]
+
+    def told(name: str) -> str:
+        return made.check(f"view of {name}")[1]
+
+    try:
+        for each in everybody:
+            cluster.as_admin.patch(each, {"subjects": components})
+        cluster.as_admin.patch(where, {"rules": []})
+        made.start()
+        eventually(lambda: all(told(name).startswith("failed: the API server refuses: 403") for name in there))
+        assert not made.cluster.synced
+        cluster.as_admin.patch(where, {"rules": role["rules"]})
+        eventually(lambda: made.cluster.synced)
+        assert told("NodeResourceTopology") == "ok, but the API server has no group topology.node.k8s.io"
+        nodes = made.nodes()
+        cluster.as_admin.patch(where, {"rules": []})
+        eventually(lambda: all("ok, but the API server refuses: 403" in told(name) for name in there))
+        assert made.cluster.synced
+        assert made.nodes() == nodes
+        cluster.as_admin.patch(where, {"rules": role["rules"]})
+        node = cluster.node("late")
+        eventually(lambda: node in made.nodes())
+        eventually(lambda: not any("403" in told(name) for name in there))
+    finally:
+        made.close()
+        for each, subjects in before.items():
+            cluster.as_admin.patch(each, {"subjects": subjects})
 
 
 def test_rollouts_that_go_on_in_another_version_hold_on(cluster: Cluster, view: View) -> None:
