@@ -86,7 +86,7 @@ def apply(ledger: Ledger, event: Event) -> tuple[Ledger, tuple[Effect, ...]]:
             ledger, snapshot = replace(ledger, published=_published(ledger.published, event)), before
         else:
             snapshot = _put(before, event)
-    nodes = touched(event, before, snapshot)
+    nodes = touched(event, before, snapshot, ledger.published)
     for node in sorted(nodes):
         held = before.ledgers.get(node)
         made = _advanced(ledger.published.get(node), snapshot, node, formulas)

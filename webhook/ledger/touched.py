@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from webhook.facts.placement import claim_node, destination
 from webhook.kube.claims import Claim
@@ -12,8 +12,10 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.events import Event
 
 
-def touched(event: Event, before: Snapshot, after: Snapshot) -> set[str]:
-    """The nodes whose ledger may be another one now that ``event`` led from ``before`` to ``after``."""
+def touched(event: Event, before: Snapshot, after: Snapshot, published: Collection[str]) -> set[str]:
+    """The nodes whose ledger may be another one now that ``event`` led from ``before`` to ``after``, which are one
+    where it came late and only tells of something earlier. ``published`` are the nodes with a ledger among the events.
+    """
     place = (event.namespace, event.name)
     match event.kind:
         case "Node":
@@ -22,8 +24,12 @@ def touched(event: Event, before: Snapshot, after: Snapshot) -> set[str]:
         case "NodeLedger":
             return {event.name}
         case "ResourceClaim":
-            claims = [snapshot.claims.get(place) for snapshot in (before, after)]
-            return _nodes((claim for claim in claims if claim is not None), before, after)
+            old, new = before.claims.get(place), after.claims.get(place)
+            nodes = _nodes((claim for claim in (old, new) if claim is not None), before, after)
+            if after is not before and _allocated(old) == _allocated(new):
+                # Which version of the claim is seen matters to what was booked elsewhere.
+                nodes.intersection_update(published)
+            return nodes
         case "Pod":
             return _of_pod(before.pods.get(place), after.pods.get(place), before, after)
         case "ResourceSlice":
@@ -41,6 +47,10 @@ def touched(event: Event, before: Snapshot, after: Snapshot) -> set[str]:
 
 def _nodes(claims: Iterable[Claim], before: Snapshot, after: Snapshot) -> set[str]:
     return {node for claim in claims for snapshot in (before, after) if (node := claim_node(claim, snapshot))}
+
+
+def _allocated(claim: Claim | None) -> object:
+    return None if claim is None else (claim.id, claim.allocation, claim.reserved_for)
 
 
 def _standing(node: Node | None) -> object:
