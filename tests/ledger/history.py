@@ -6,7 +6,7 @@ import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.ledger.builders import allocated, container, device, entry, node, old, pod, result, slice_of
+from tests.ledger.builders import allocated, container, device, entry, new, node, old, pod, result, slice_of
 from webhook.ledger.events import Event, event_of
 
 Json = dict[str, Any]
@@ -14,9 +14,13 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class History:
-    """Objects by kind and name; every write gets the next resourceVersion, and a second later than the one before."""
+    """Objects by kind and name; every write gets the next resourceVersion, and a second later than the one before.
 
-    def __init__(self) -> None:
+    ``minor`` is the release whose way of writing mappings and entries is used.
+    """
+
+    def __init__(self, minor: int = 36) -> None:
+        self.minor = minor
         self.version = 100
         self.events: list[Event] = []
         self.objects: dict[tuple[str, str], Json] = {}
@@ -65,8 +69,11 @@ class History:
 
     def slice(self, multiplier: str | None = "1", name: str = "s1", node_name: str = "n1", generation: int = 1) -> None:
         """Two zones of the node, each a shared device; without a multiplier they cost nothing."""
+        mapping = old(multiplier, "cpus")
+        if self.minor > 36:
+            mapping = new("cpu", {"capacityKey": "cpus", "capacityMultiplier": multiplier})
         devices = [
-            device(f"zone{zone}", *([old(multiplier, "cpus")] if multiplier else []), capacity={"cpus": "8"}, zone=zone)
+            device(f"zone{zone}", *([mapping] if multiplier else []), capacity={"cpus": "8"}, zone=zone)
             for zone in (0, 1)
         ]
         self.put(slice_of(*devices, name=name, pool=node_name, nodeName=node_name, generation=generation))
@@ -106,7 +113,16 @@ class History:
         made["spec"]["nodeName"] = node_name
         if booked:
             claim = made["spec"]["resourceClaims"][0]["resourceClaimName"]
-            made["status"]["nodeAllocatableResourceClaimStatuses"] = [entry(claim, **booked)]
+            row = entry(claim, **booked)
+            if self.minor > 36:
+                row["mapping"] = [{"name": name, "quantity": amount} for name, amount in row.pop("resources").items()]
+            made["status"]["nodeAllocatableResourceClaimStatuses"] = [row]
+        self.put(made)
+
+    def leave(self, name: str = "c") -> None:
+        """Nobody uses the claim any more, which stays allocated."""
+        made = self.get("ResourceClaim", name)
+        made["status"]["reservedFor"] = []
         self.put(made)
 
     def end(self, name: str = "p1") -> None:
