@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     log: list[dict[str, Any]] = []
     counted: Counter[str] = Counter()
     with journal(folder, log=log) as told_to:
-        told_to.failed = lambda kind, count: counted.update({kind: count})
+        told_to.counted(lambda kind, count: counted.update({kind: count}))
         told_to.put(pod("a"))
         assert told_to.flush()
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))

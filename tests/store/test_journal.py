@@ -171,7 +171,7 @@ def test_a_broken_segment_is_left_alone_and_everything_wanted_once_more(tmp_path
     first.write_bytes(b"not what it was" * 1000)
     log, counted = [], Counter()
     with journal(tmp_path, log=log) as told_to:
-        told_to.failed = lambda kind, count: counted.update({kind: count})
+        told_to.counted(lambda kind, count: counted.update({kind: count}))
         told_to.put(pod("b"))
         assert told_to.flush()
         assert told_to.wants()
@@ -189,7 +189,7 @@ def test_what_waits_is_bounded_and_what_was_lost_is_told_counted_and_wanted(tmp_
     monkeypatch.setattr("webhook.store.journal.WAITING", 20)
     log, counted = [], Counter()
     with journal(tmp_path, log=log) as told_to:
-        told_to.failed = lambda kind, count: counted.update({kind: count})
+        told_to.counted(lambda kind, count: counted.update({kind: count}))
         # The writer stands still as long as this thread has the lock.
         with told_to._more:
             for number in range(50):
@@ -204,6 +204,23 @@ def test_what_waits_is_bounded_and_what_was_lost_is_told_counted_and_wanted(tmp_
     assert [event.name for event in history.events] == [*(f"p{number}" for number in range(20)), "later"]
     assert [gap["lost"] for gap in history.gaps] == [{"Pod": 30, "ResourceClaim": 1}]
     assert [each["event"] for each in log] == ["journal events lost"]
+
+
+def test_an_object_that_cannot_be_written_is_left_out_and_the_others_are_not(tmp_path):
+    log, counted = [], Counter()
+    odd = pod("odd", nodeName=object())
+    with journal(tmp_path, log=log) as told_to:
+        told_to.counted(lambda kind, count: counted.update({kind: count}))
+        with told_to._more:
+            for each in (pod("a"), odd, pod("b")):
+                told_to.put(each)
+        assert told_to.flush()
+        told_to.put(pod("c"))
+        assert told_to.flush()
+        assert told_to.wants()
+    assert told(tmp_path) == [("put", "a", "1"), ("put", "b", "1"), ("put", "c", "1")]
+    assert counted == {"Pod": 1}
+    assert [each["event"] for each in log] == ["journal event not written", "journal events lost"]
 
 
 def run_alone(module, *arguments):

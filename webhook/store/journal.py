@@ -45,8 +45,8 @@ class Limits:
 
 
 class Journal:
-    """Writes to the segments of ``folder``, which is made. ``tell`` writes a line of the log, ``failed`` counts by kind
-    what could not be written. Raises OSError for a folder that cannot be used, JournalInUseError.
+    """Writes to the segments of ``folder``, which is made. ``tell`` writes a line of the log. Raises OSError for a
+    folder that cannot be used, JournalInUseError.
     """
 
     def __init__(
@@ -68,11 +68,12 @@ class Journal:
         self._weight = 0
         self._lost: Counter[str] = Counter()
         self._more = threading.Condition()
-        self._accepted = self._written = 0
+        self._accepted = self._written = self._singly = 0
         self._ending = False
         self._wanting = False
         self._problem = ""
-        self.failed: Callable[[str, int], object] = lambda kind, count: None
+        self._failures: Counter[str] = Counter()
+        self._count: Callable[[str, int], object] | None = None
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
@@ -98,6 +99,13 @@ class Journal:
         """Whether something was lost, so that everything has to be told once more; true once for each such time."""
         wanting, self._wanting = self._wanting, False
         return wanting
+
+    def counted(self, count: Callable[[str, int], object]) -> None:
+        """Have ``count`` called with kind and number of what could not be written, from the beginning on."""
+        with self._more:
+            self._count = count
+            for kind, number in self._failures.items():
+                count(kind, number)
 
     def check(self) -> tuple[str, bool, str]:
         """(check, whether it is fine, what to know) for ``/readyz``: a journal that fails stops nothing."""
@@ -147,6 +155,9 @@ class Journal:
                     self._more.wait_for(lambda: self._ending, _PAUSES[min(tries, len(_PAUSES) - 1)])
                 tries += 1
                 continue
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one object must not end the journal
+                batch = self._singled(batch, error)
+                continue
             if tries:
                 self._tell("info", "journal written again")
             tries, self._problem = 0, ""
@@ -161,9 +172,26 @@ class Journal:
     def _next(self) -> list[Told]:
         with self._more:
             self._more.wait_for(lambda: self._items or self._lost or self._ending)
-            batch = [self._items.popleft() for _ in range(min(_BATCH, len(self._items)))]
+            size = 1 if self._singly else _BATCH
+            batch = [self._items.popleft() for _ in range(min(size, len(self._items)))]
             self._weight -= sum(item.weight for item in batch)
+            self._singly = max(self._singly - 1, 0)
             return batch
+
+    def _singled(self, batch: list[Told], error: Exception) -> list[Told]:
+        """What to write next of a batch of which one item cannot be written: each alone, without that one."""
+        if len(batch) > 1:
+            with self._more:
+                self._items.extendleft(reversed(batch))
+                self._weight += sum(item.weight for item in batch)
+                self._singly = len(batch)
+            return []
+        self._tell("error", "journal event not written", message=f"{type(error).__name__}: {error}"[:500])
+        with self._more:
+            self._lost += Counter(item.kind for item in batch)
+            self._written += len(batch)
+            self._more.notify_all()
+        return []
 
     def _write(self, batch: list[Told]) -> None:
         segment = self._open()
@@ -178,15 +206,13 @@ class Journal:
             raise
         self._release = release
         if lost:
-            for kind, count in lost.items():
-                self.failed(kind, count)
+            self._failing(lost)
             self._tell("warning", "journal events lost", **lost)
             self._wanting = True
         self._turn(segment)
 
     def _failed(self, batch: list[Told], error: Exception) -> None:
-        for kind in {item.kind for item in batch}:
-            self.failed(kind, 1)
+        self._failing(Counter({item.kind: 1 for item in batch}))
         if not self._problem:
             self._tell("error", "journal not written", message=str(error), folder=str(self._folder))
         self._problem = f"it cannot be written: {error}"
@@ -195,6 +221,13 @@ class Journal:
             with suppress(sqlite3.Error):
                 self._segment.close()
             self._segment = None
+
+    def _failing(self, numbers: Counter[str]) -> None:
+        with self._more:
+            self._failures += numbers
+            if self._count is not None:
+                for kind, number in numbers.items():
+                    self._count(kind, number)
 
     def _open(self) -> Segment:
         """The segment to write to: the last of the folder where that is whole, else a new one."""
