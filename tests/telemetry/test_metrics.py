@@ -41,6 +41,15 @@ def test_findings_and_reloads_are_counted() -> None:
     assert 'allocguard_policy_reloads_total{outcome="loaded"} 0.0' in found
 
 
+def test_placements_and_duplicates_are_counted() -> None:
+    metrics = Metrics()
+    metrics.placement("d.example", "unfit")
+    metrics.duplicate("d.example")
+    found = lines(metrics)
+    assert 'allocguard_numa_placement_checks_total{driver="d.example",outcome="unfit"} 1.0' in found
+    assert 'allocguard_duplicate_charges_refused_total{driver="d.example"} 1.0' in found
+
+
 def test_there_are_no_series_beside_the_named_ones() -> None:
     metrics = Metrics()
     metrics.review("validate", "pods", "CREATE", "allowed", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -30,7 +29,7 @@ def gauges(
     book: Book,
     now: datetime,
     ages: Mapping[str, float],
-    refused: Mapping[str, str] = MappingProxyType({}),
+    refused: Mapping[str, str],
 ) -> Iterator[Metric]:
     """The families; ``ages`` tells by kind how old the view of it is, seconds, ``refused`` by claim which rule refused
     its last allocation.

@@ -21,6 +21,7 @@ from webhook.kube.admission import Request
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
+from webhook.server.allocations import Allocations
 from webhook.server.gauges import gauges
 from webhook.server.reserving import Reserving, Wanted
 from webhook.store.policies import PolicyStore
@@ -92,7 +93,10 @@ class Service:
         ages = ages or (lambda: dict.fromkeys(KINDS, time.monotonic() - self._looked))
         # Scrapes run in a thread of their own; a book is one thread's.
         scraped = Book()
-        self.metrics = Metrics(lambda: gauges(policies, cluster.snapshot, scraped, clock(), ages()))
+        self.metrics = Metrics(
+            lambda: gauges(policies, cluster.snapshot, scraped, clock(), ages(), self._allocations.refused)
+        )
+        self._allocations = Allocations(self.metrics)
 
     def answer(self, endpoint: str, data: bytes, until: float) -> Reply | Coroutine[Any, Any, Reply]:
         """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``), for which there is time
@@ -123,6 +127,7 @@ class Service:
         request, answer = verdict.request, apply(verdict)
         if verdict.judged or verdict.errors:
             self._record(verdict, answer)
+        self._allocations.judged(verdict, answer.allowed)
         verdict.evaluation.facts.release()
         sub = request.sub_resource
         resource = f"{request.resource.name}/{sub}" if sub else request.resource.name

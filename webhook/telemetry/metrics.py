@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from webhook.kube.snapshot import KINDS
+
 PREFIX = "allocguard_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -34,6 +36,8 @@ RESOURCES = frozenset(
     for sub in subs
 )
 OTHER = "other"
+# What the journal counts by: the kinds of objects that it keeps, the release, and itself.
+_JOURNALED = KINDS | {"Release", "journal"}
 
 
 class Metrics:
@@ -70,6 +74,13 @@ class Metrics:
         )
         for outcome in ("loaded", "refused"):
             self._reloads.labels(outcome)
+        self._unwritten = Counter(
+            f"{PREFIX}journal_write_failures_total",
+            "Events that the journal could not take, and tries to write it that failed",
+            ["kind"],
+            registry=self._registry,
+        )
+        self._unwritten.labels("journal")
         self._reservations = Counter(
             f"{PREFIX}reservations_total", "Reservations that decisions needed", ["outcome"], registry=self._registry
         )
@@ -84,6 +95,18 @@ class Metrics:
             f"{PREFIX}reservation_duration_seconds",
             "From a decision that needs a reservation to its answer",
             buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._placements = Counter(
+            f"{PREFIX}numa_placement_checks_total",
+            "Allocations judged, by how they lie in the NUMA zones of their node",
+            ["driver", "outcome"],
+            registry=self._registry,
+        )
+        self._duplicates = Counter(
+            f"{PREFIX}duplicate_charges_refused_total",
+            "Devices of allocations that were refused as charges a second time",
+            ["driver"],
             registry=self._registry,
         )
         self._registry.register(_AtScrape(gauges))
@@ -123,6 +146,18 @@ class Metrics:
     def conflict(self) -> None:
         """Count one write of a reservation that had to be made again."""
         self._conflicts.inc()
+
+    def journal_failure(self, kind: str, count: int) -> None:
+        """Count what the journal could not write of objects of ``kind``."""
+        self._unwritten.labels(kind if kind in _JOURNALED else OTHER).inc(count)
+
+    def placement(self, driver: str, outcome: str) -> None:
+        """Count one allocation of devices of ``driver``: ``fit``, ``unfit`` or ``unknown``."""
+        self._placements.labels(driver, outcome).inc()
+
+    def duplicate(self, driver: str) -> None:
+        """Count one device of ``driver`` whose charge was refused as a second one."""
+        self._duplicates.labels(driver).inc()
 
     def text(self) -> bytes:
         """The exposition text of everything."""

@@ -1,0 +1,115 @@
+"""Metrics about allocations, from reviews that a server answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.facts.builders import claim, device_class, gpu, node, pod, pod_ref, result, slice_of
+from tests.facts.test_verification import charge, digest, ledger
+from webhook.cluster.files import Cluster
+from webhook.server import allocations
+from webhook.server.service import Reply, Service
+from webhook.store.policies import PolicyStore, shipped
+from webhook.telemetry.log import Log
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+POLICIES = PolicyStore([shipped()])
+
+
+def core(name: str, zone: int | None = 0, cpus: str = "4") -> Json:
+    attributes = {} if zone is None else {"resource.kubernetes.io/numaNode": {"int": zone}}
+    return gpu(name, {"cpu": {"allocationMultiplier": cpus}}, attributes=attributes)
+
+
+CORES = slice_of(core("a"), core("b", 1), core("somewhere", None, "1"))
+
+
+def service(folder: Path, *objs: Json) -> Service:
+    file = folder / "cluster.json"
+    items = [node(), device_class(), pod(), claim(), *objs]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return Service(POLICIES, Cluster([str(file)]), Log(io.StringIO()), lambda: NOW)
+
+
+def allocation(*devices: str, name: str = "c1", **fields: Any) -> Json:
+    results = [result(device, cpus=None) for device in devices]
+    return claim(name, results=results, reserved=[pod_ref()], **fields)
+
+
+def allowed(judge: Service, obj: Json, old: Json | None = None) -> bool:
+    request = {
+        "uid": "r1",
+        "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"},
+        "resource": {"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"},
+        "subResource": "status",
+        "name": obj["metadata"]["name"],
+        "namespace": "ns",
+        "operation": "UPDATE",
+        "userInfo": {"username": "system:kube-scheduler"},
+        "object": obj,
+        "oldObject": claim(obj["metadata"]["name"]) if old is None else old,
+        "options": {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    reply = judge.answer("validate", json.dumps(body).encode(), math.inf)
+    assert isinstance(reply, Reply)
+    return reply.allowed
+
+
+def value(judge: Service, name: str) -> str:
+    rows = judge.metrics.text().decode().splitlines()
+    return next((row.rpartition(" ")[2] for row in rows if row.startswith(f"allocguard_{name}")), "")
+
+
+@pytest.mark.parametrize(("device", "outcome"), [("a", "fit"), ("somewhere", "unknown")])
+def test_how_an_allocation_lies_in_its_zones(tmp_path: Path, device: str, outcome: str) -> None:
+    judge = service(tmp_path, CORES)
+    assert allowed(judge, allocation(device))
+    assert value(judge, f'numa_placement_checks_total{{driver="d.example",outcome="{outcome}"}}') == "1.0"
+
+
+def test_devices_that_had_to_be_of_one_zone_and_are_not(tmp_path: Path) -> None:
+    judge = service(tmp_path, CORES)
+    match = [{"matchAttribute": "resource.kubernetes.io/numaNode"}]
+    assert not allowed(judge, allocation("a", "b", constraints=match))
+    assert value(judge, 'numa_placement_checks_total{driver="d.example",outcome="unfit"}') == "1.0"
+
+
+def test_a_claim_waits_for_what_refused_it_until_it_is_allocated(tmp_path: Path) -> None:
+    judge = service(tmp_path, slice_of(core("a", cpus="9")))
+    assert not allowed(judge, allocation("a"))
+    assert value(judge, 'claims_pending{driver="d.example",reason="node-overcommit"}') == "1.0"
+    small = service(tmp_path, CORES)
+    assert value(small, 'claims_pending{driver="d.example",reason="unscheduled"}') == "1.0"
+    assert allowed(small, allocation("a"))
+    assert value(small, 'claims_pending{driver="d.example",reason="unscheduled"}') == "1.0"
+
+
+def test_what_clears_an_allocation_is_no_placement(tmp_path: Path) -> None:
+    judge = service(tmp_path, CORES)
+    assert allowed(judge, claim(), old=allocation("a"))
+    assert value(judge, "numa_placement_checks_total{") == ""
+
+
+def test_a_charge_that_would_be_made_twice(tmp_path: Path) -> None:
+    other = charge("a", amount="3", of=digest(core("a"))) | {"shareID": ""}
+    judge = service(tmp_path, CORES, ledger(other))
+    assert not allowed(judge, allocation("a"))
+    assert value(judge, 'duplicate_charges_refused_total{driver="d.example"}') == "1.0"
+
+
+def test_only_so_many_refusals_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocations, "_MOST_REFUSED", 2)
+    judge = service(tmp_path, slice_of(core("a", cpus="9")), claim("c2"), claim("c3"))
+    for name in ("c1", "c2", "c3"):
+        assert not allowed(judge, allocation("a", name=name))
+    assert set(judge._allocations.refused) == {"uid-c2", "uid-c3"}

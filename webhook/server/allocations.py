@@ -1,0 +1,62 @@
+"""What is counted and remembered about the allocations of claims that were judged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from webhook.admission.action import denies
+from webhook.admission.decide import Judged, Verdict
+from webhook.facts.zone_checks import zone_checks
+from webhook.policy.claim_fact import ClaimFact
+from webhook.telemetry.metrics import Metrics
+
+# Rules that keep a charge from being made twice.
+_DUPLICATES = frozenset({"duplicate-charge", "shareid-duplicate"})
+_RESULT = re.compile(r"^status\.allocation\.devices\.results\[(\d+)\]")
+
+# More claims than wait at one moment; the oldest is forgotten first.
+_MOST_REFUSED = 4096
+
+
+class Allocations:
+    """The allocations that one server judged. ``refused`` tells by claim id which rule refused its last one."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._refused: dict[str, str] = {}
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """A copy, for other threads."""
+        return self._refused.copy()
+
+    def judged(self, verdict: Verdict, allowed: bool) -> None:
+        """Count what ``verdict`` says of an allocation, if it is about one; ``allowed`` is what was answered."""
+        claim = vars(verdict.evaluation.facts).get("claim")
+        if claim is None or verdict.request.sub_resource != "status" or not claim.allocating:
+            return
+        broken = any(each.rule == "numa-constraint-broken" for each in claim.constraint_problems)
+        for driver, outcome in zone_checks(claim.cost, claim.fitted.rows, broken).items():
+            self._metrics.placement(driver, outcome)
+        for driver in _duplicates(claim, verdict.judged):
+            self._metrics.duplicate(driver)
+        name = claim.model.id
+        self._refused.pop(name, None)
+        if not allowed:
+            rule = next((each.finding.rule for each in verdict.judged if denies(each)), "")
+            self._refused[name] = rule or "not-judged"
+            if len(self._refused) > _MOST_REFUSED:
+                del self._refused[next(iter(self._refused))]
+
+
+def _duplicates(claim: ClaimFact, judged: Iterable[Judged]) -> list[str]:
+    """The drivers of the devices whose charge was refused as a second one."""
+    results = claim.model.allocation.results if claim.model.allocation is not None else ()
+    drivers = {result.index: result.driver for result in results}
+    found: list[str] = []
+    for each in judged:
+        place = _RESULT.match(each.finding.path)
+        if each.finding.rule in _DUPLICATES and denies(each) and place is not None:
+            found.append(drivers[int(place[1])])
+    return found
