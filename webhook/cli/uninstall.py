@@ -50,7 +50,7 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     """Remove what `install` made, the registration first.
 
     The definitions of policies and rollouts stay while there are objects of them. Exit code 1: a server that runs
-    elsewhere registered itself again.
+    elsewhere registered itself again; 3: something was refused, or is not gone yet.
     """
     from webhook.registration.manifests import Target, manifests
 
