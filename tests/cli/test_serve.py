@@ -3,6 +3,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from webhook.store.history import read_history
 
 
 @contextmanager
@@ -61,6 +64,7 @@ def test_a_clock_that_stands_still_decides_whether_a_hold_still_holds(example, t
         (["--policies", "nowhere"], "nowhere: cannot be read: no such file or directory"),
         (["--certs", "half"], "is missing beside"),
         (["--host", "203.0.113.1", "--port", "0"], "203.0.113.1:0: "),
+        (["--journal", "half/tls.key"], "half/tls.key: cannot be read: file exists; check the path"),
     ],
 )
 def test_what_keeps_it_from_starting_is_exit_code_2(spawn, example, tmp_path, monkeypatch, options, told):
@@ -73,3 +77,34 @@ def test_what_keeps_it_from_starting_is_exit_code_2(spawn, example, tmp_path, mo
     assert ran.code == 2
     assert told in ran.err.splitlines()[-1]
     assert "Traceback" not in ran.err
+
+
+def test_what_is_served_is_kept_in_a_journal_that_can_be_replayed(run, spawn, example, tmp_path):
+    cluster, journal = tmp_path / "cluster", tmp_path / "journal"
+    shutil.copytree(example / "cluster", cluster)
+    with serving(cluster, tmp_path / "certs", "--journal", str(journal)) as ask:
+        workload = cluster / "workload.yaml"
+        documents = [each for each in yaml.safe_load_all(workload.read_text()) if each["metadata"]["name"] != "web-1"]
+        workload.write_text(yaml.safe_dump_all(documents))
+        until(lambda: gone(journal, "web-1"))
+        assert b"[+]journal ok, " in ask("/readyz?verbose")
+        assert b'allocguard_journal_write_failures_total{kind="journal"} 0.0' in ask("/metrics")
+        # Beside the server that writes it, which nobody else may.
+        export = run("ledger", "export", "--journal", journal, "--cluster", cluster)
+        again = spawn("serve", "--cluster", cluster, "--certs", tmp_path / "certs", "--journal", journal, "--port", "0")
+    assert (again.code, export.code) == (2, 0)
+    assert "another process writes its journal there" in again.err
+    (tmp_path / "export.json").write_text(export.out)
+    ran = run("ledger", "replay", tmp_path / "export.json")
+    assert (ran.code, ran.out.partition(":")[0]) == (0, "equal")
+
+
+def gone(journal, name):
+    return any(event.type == "gone" and event.name == name for event in read_history(journal).events)
+
+
+def until(true):
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end, "not within time"
+        time.sleep(0.05)

@@ -89,6 +89,28 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
     help="audit: refuse nothing, tell everything, and register with failurePolicy Ignore.",
 )
 @click.option("--namespace", default="allocguard-system", show_default=True, help="Our own namespace.")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep what is seen of the cluster in this folder, for `ledger export`; made when missing.",
+)
+@click.option(
+    "--journal-size",
+    type=click.IntRange(16),
+    metavar="MEBIBYTES",
+    default=512,
+    show_default=True,
+    help="What the journal takes at most; the oldest goes.",
+)
+@click.option(
+    "--journal-days",
+    type=click.IntRange(1),
+    metavar="DAYS",
+    default=7,
+    show_default=True,
+    help="How long the journal is kept at most.",
+)
 @click.option("--cluster", "clusters", metavar="PATH", multiple=True, help="Objects of the cluster (repeatable).")
 @live_options
 @click.option(
@@ -109,6 +131,9 @@ def serve(
     url: str | None,
     mode: str,
     namespace: str,
+    journal: Path | None,
+    journal_size: int,
+    journal_days: int,
     clusters: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -123,6 +148,7 @@ def serve(
     from webhook.policy.compile import PolicyErrors
     from webhook.server.run import CannotListenError, Settings
     from webhook.server.run import serve as run
+    from webhook.store.journal import JournalInUseError, limits
 
     if service and url:
         raise click.UsageError("--service and --url are given, but one webhook has one address")
@@ -149,6 +175,8 @@ def serve(
             url=url,
             audit=mode == "audit",
             namespace=namespace,
+            journal=journal,
+            limits=limits(journal_size, journal_days),
         )
         try:
             run(settings)
@@ -158,7 +186,7 @@ def serve(
             return 2
         except NoCluster as error:
             raise Unreachable(str(error)) from error
-        except (CertificateError, CannotListenError, CannotConnect) as error:
+        except (CertificateError, CannotListenError, CannotConnect, JournalInUseError) as error:
             raise Unusable(str(error)) from error
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

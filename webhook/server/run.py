@@ -38,6 +38,7 @@ from webhook.controllers.runner import Controllers
 from webhook.server.app import build, watching
 from webhook.server.connection import Connection
 from webhook.server.service import Check, Service
+from webhook.store.journal import Journal, Limits
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 
@@ -72,7 +73,8 @@ class Settings:
 
     Without ``cluster`` it is live, by ``kubeconfig`` and ``context`` as kubectl would have it. It registers itself
     where it has a ``service`` (``NAMESPACE/NAME[:PORT]``) or ``url`` to register; ``secret`` (``NAMESPACE/NAME``) is
-    where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing.
+    where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing. ``journal`` is the folder where
+    what is seen of the cluster is kept, within ``limits``.
     """
 
     certs: Path
@@ -92,28 +94,48 @@ class Settings:
     url: str | None = None
     audit: bool = False
     namespace: str = "allocguard-system"
+    journal: Path | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 def serve(settings: Settings, log: Log | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Raises PolicyErrors, CertificateError, OSError (a path of the cluster that is not
-    there), CannotConnect (no credentials) or CannotListenError where it cannot begin.
+    there, a journal that cannot be), CannotConnect (no credentials), JournalInUseError or CannotListenError where it
+    cannot begin.
     """
     log = log or Log()
     if threading.current_thread() is threading.main_thread():
         # The first process of a container ignores a SIGTERM that nobody handles.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    journal: Journal | None = None
     try:
         policies = PolicyStore(settings.policies or [shipped()], settings.audit)
+        if settings.journal is not None:
+            # The events of a clock that stands still would have no order.
+            journal = Journal(settings.journal, _now, log.write, settings.limits)
         if settings.cluster:
-            cluster = Cluster(settings.cluster, settings.minor, settings.gates)
-            run(Service(policies, cluster, log, settings.clock), settings)
+            cluster = Cluster(settings.cluster, settings.minor, settings.gates, journal)
+            service = Service(policies, cluster, log, settings.clock, checks=lambda: _journal_checks(journal))
+            _count(service, journal)
+            run(service, settings)
         else:
-            _serve_live(settings, policies, log)
+            _serve_live(settings, policies, log, journal)
     finally:
+        if journal is not None:
+            journal.close()
         log.close()
 
 
-def _serve_live(settings: Settings, policies: PolicyStore, log: Log) -> None:
+def _journal_checks(journal: Journal | None) -> list[Check]:
+    return [] if journal is None else [journal.check()]
+
+
+def _count(service: Service, journal: Journal | None) -> None:
+    if journal is not None:
+        journal.counted(service.metrics.journal_failure)
+
+
+def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Journal | None) -> None:
     """Serve with a view of the live cluster, and the controllers that were asked for, in a thread of their own."""
     background = Background()
     ended: list[Check] = []
@@ -126,7 +148,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log) -> None:
 
     try:
         api = background.submit(connect(settings.kubeconfig, settings.context)).result()
-        cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates)
+        cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates, recorder=journal)
         parts: dict[str, Coroutine[None, None, None]] = {"view": cluster.run()}
         checks: Callable[[], Iterable[Check]] = tuple
         now = _now
@@ -138,7 +160,10 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log) -> None:
             known = cluster.ages(settings.clock())
             return {kind: age for kind, age in known.items() if age is not None}
 
-        service = Service(policies, cluster, log, settings.clock, ages, lambda: [*checks(), *ended])
+        service = Service(
+            policies, cluster, log, settings.clock, ages, lambda: [*checks(), *_journal_checks(journal), *ended]
+        )
+        _count(service, journal)
         cluster.on_policies = service.take_policies
 
         def begin() -> None:

@@ -44,6 +44,12 @@ class Limits:
     age: timedelta = timedelta(days=7)
 
 
+def limits(mebibytes: int, days: int) -> Limits:
+    """The limits of a journal that takes ``mebibytes`` at most and is kept for ``days``."""
+    total = mebibytes * MEBIBYTE
+    return Limits(total // 8, total, timedelta(days=days))
+
+
 class Journal:
     """Writes to the segments of ``folder``, which is made. ``tell`` writes a line of the log. Raises OSError for a
     folder that cannot be used, JournalInUseError.
