@@ -262,10 +262,10 @@ def allocation_pool_problems(claim: Claim, snapshot: Snapshot, now: datetime) ->
     found: list[Finding] = []
     first = {(result.driver, result.pool): result.index for result in reversed(claim.allocation.results)}
     for (driver, pool), index in sorted(first.items(), key=lambda item: item[1]):
-        if _all_elsewhere(claim, (driver, pool), view(snapshot, driver, pool, node)):
-            continue
         state = pool_state(snapshot, driver, pool, node, now, claim.id)
-        if not needed(snapshot, state, claim.id):
+        if not (state.reasons or state.notes) or not needed(snapshot, state, claim.id):
+            continue
+        if _all_elsewhere(claim, (driver, pool), view(snapshot, driver, pool, node)):
             continue
         path = f"status.allocation.devices.results[{index}].pool"
         label = f"pool {pool} of {driver}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from webhook.kube.claims import Claim, read_claim, read_template
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
-from webhook.policy.fact import fact, struct
+from webhook.policy.fact import Once, fact, struct
 from webhook.policy.node_fact import DRIVER, DriverFact
 from webhook.policy.types import FINDINGS
 
@@ -199,23 +198,23 @@ class ClaimFact:
             return None
         return self._stored
 
-    @cached_property
+    @Once
     def _stored(self) -> Claim:
         return read_claim(self._facts.request.old_object)
 
-    @cached_property
+    @Once
     def cost(self) -> Footprint:
         """The footprint of the claim after the write."""
         return footprint(self.model, self._facts.snapshot, self._facts.node_name)
 
-    @cached_property
+    @Once
     def newcomer(self) -> Pod | None:
         """The pod that needs room: the one that this write adds (the others are charged already), else the first."""
         before = {consumer.uid for consumer in self.old.reserved_for} if self.old is not None else set()
         pods = consumers(self.model, self._facts.snapshot)
         return next((pod for pod in pods if pod.uid not in before), pods[0] if pods else None)
 
-    @cached_property
+    @Once
     def fitted(self) -> Fit:
         """The fit of the claim and its pod."""
         facts = self._facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from webhook.cel import BOOL, STRING, list_of
@@ -13,7 +12,7 @@ from webhook.facts.podstatus import status_problems
 from webhook.kube.core import Pod, read_pod
 from webhook.kube.finding import Finding
 from webhook.kube.raw import mapping, text
-from webhook.policy.fact import fact, struct
+from webhook.policy.fact import Once, fact, struct
 from webhook.policy.types import FINDINGS
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class PodFact:
             return []
         return list(fit_problems(None, self.model, account, self._facts.snapshot).findings)
 
-    @cached_property
+    @Once
     def _old(self) -> Pod | None:
         old = self._facts.request.old_object
         return None if old is None else read_pod(old)
