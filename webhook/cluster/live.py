@@ -31,6 +31,14 @@ GATES, DEFAULTS = "feature gates", "those that are on by default count as on"
 Level = Literal["info", "warning", "error"]
 
 
+# Kind, (namespace, name), the snapshot before and the one after.
+Changed = Callable[[str, Key, Snapshot, Snapshot], object]
+
+
+def unheard(kind: str, key: Key, before: Snapshot, after: Snapshot) -> None:
+    """Nobody listens."""
+
+
 class Tell(Protocol):
     """The log."""
 
@@ -55,7 +63,8 @@ class LiveCluster:
     :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
     ``minor`` None takes the server's release; ``gates`` go before the server's own. :attr:`on_policies` is called from
     a thread of its own with all AdmissionPolicy objects by name, once before the view counts as synced and after every
-    change. ``recorder`` is told all other objects as they change.
+    change; :attr:`on_change`, in that of the event loop, about every other object, with the snapshots before and after.
+    ``recorder`` is told all other objects as they change.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class LiveCluster:
         self._policies_changed = asyncio.Event()
         self._policies_given = False
         self.on_policies: Callable[[Mapping[str, Json]], object] = len
+        self.on_change: Changed = unheard
         self.policies: Mapping[str, Json] = {}
         self.snapshot = Snapshot()
         self.synced = False
@@ -225,7 +235,10 @@ class LiveCluster:
             self.policies = {**self.policies, text(mapping(obj.get("metadata")).get("name")): obj}
             self._policies_changed.set()
         else:
-            self.snapshot = self.snapshot.put(obj)
+            before, metadata = self.snapshot, mapping(obj.get("metadata"))
+            self.snapshot = before.put(obj)
+            key = (text(metadata.get("namespace")), text(metadata.get("name")))
+            self.on_change(kind.name, key, before, self.snapshot)
             self._recorder.put(obj)
 
     def drop(self, kind: Kind, key: Key, version: str = "") -> None:
@@ -236,7 +249,9 @@ class LiveCluster:
             return
         metadata = {"namespace": key[0], "name": key[1], "resourceVersion": version}
         gone = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-        self.snapshot = self.snapshot.remove(gone)
+        before = self.snapshot
+        self.snapshot = before.remove(gone)
+        self.on_change(kind.name, key, before, self.snapshot)
         self._recorder.gone(gone)
 
     def keys(self, kind: Kind) -> set[Key]:

@@ -20,6 +20,7 @@ from webhook.cluster.api import Api
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.certificates import Certificates
 from webhook.controllers.leader import Leader
+from webhook.controllers.node_ledgers import NodeLedgers
 from webhook.controllers.policy_status import PolicyStatus
 from webhook.controllers.registration import Registration
 from webhook.registration.configurations import Address
@@ -94,7 +95,11 @@ class Controllers:
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._leader = Leader(api, settings.namespace, LEASE, identity, log)
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
-        self._shared: dict[str, Shared] = {"policy status": PolicyStatus(api, cluster, policies, log, clock)}
+        self._shared: dict[str, Shared] = {"node ledgers": NodeLedgers(api, cluster, log)}
+        # One that only answers is registered by others, who see to its certificates and its policies.
+        self._registered = bool(settings.secret or settings.service or settings.url)
+        if self._registered:
+            self._shared["policy status"] = PolicyStatus(api, cluster, policies, log, clock)
         if settings.service or settings.url:
             address = _address(settings.service, settings.url)
             bundle = self._certificates.ca_bundle
@@ -105,8 +110,9 @@ class Controllers:
     async def run(self) -> None:
         """Run until cancelled; then the Lease is given back."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._supervise("certificates", self._certificates.run))
-            await self._certificates.ready.wait()
+            if self._registered:
+                group.create_task(self._supervise("certificates", self._certificates.run))
+                await self._certificates.ready.wait()
             # Who cannot see the cluster could do nothing with the Lease, and would keep it from those who can.
             while not self._cluster.synced:
                 await asyncio.sleep(0.2)
@@ -118,7 +124,7 @@ class Controllers:
 
     def checks(self) -> list[Check]:
         """Name, whether this replica may serve as far as that goes, and what there is to say; for ``/readyz``."""
-        found = self._certificates.checks()
+        found = self._certificates.checks() if self._registered else []
         if self._leader.leading:
             found.append(("leader", True, "ok, leading"))
             for shared in self._shared.values():

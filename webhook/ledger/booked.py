@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from webhook.facts.account import ClaimPart, add
 from webhook.facts.footprint import DeviceCharge
+from webhook.facts.verification import acknowledged
 from webhook.kube.claims import Claim
 from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import BookedCharge, Reservation, as_stored
 from webhook.kube.quantity import Number, of_resource
+from webhook.kube.rollout import DriverRollout
 from webhook.ledger.charges import (
     AS_BOOKED,
     Charge,
@@ -130,10 +133,12 @@ def arrived(reservation: Reservation, claim: Claim | None) -> bool:
     """Whether ``claim`` is seen with the very allocation that was reserved: an earlier one may have had its identity,
     which is a time in whole seconds or a digest of the devices.
     """
-    if claim is None or not allocated_as(claim, reservation.allocation):
-        return False
-    now, then = version(claim.resource_version), version(reservation.claim_version)
-    return now < 0 or now >= then
+    return allocated_as(claim, reservation.allocation) and not earlier(reservation, claim)
+
+
+def earlier(reservation: Reservation, claim: Claim | None) -> bool:
+    """Whether ``claim`` is seen as it was before the allocation that was reserved."""
+    return claim is not None and 0 <= version(claim.resource_version) < version(reservation.claim_version)
 
 
 def released(row: BookedCharge, claim: Claim | None) -> bool:
@@ -151,10 +156,16 @@ def outdated(claim: Claim, rows: Iterable[BookedCharge]) -> bool:
     return any(not allocated_as(claim, row.allocation) and not released(row, claim) for row in rows)
 
 
-def as_booked(claim: Claim, made: ClaimCharges, booked: Booked, node: str) -> ClaimCharges:
+def as_booked(
+    claim: Claim,
+    made: ClaimCharges,
+    booked: Booked,
+    node: str,
+    rollouts: Mapping[str, DriverRollout] = MappingProxyType({}),
+) -> ClaimCharges:
     """The charges of ``claim`` where ``booked`` are those that the ledger of ``node`` has for its allocation: each as
     booked, whatever its mapping says now, those that no mapping gives any more too, and a difference where the two
-    do not agree.
+    do not agree (a note, where the operator acknowledged the new mapping in the driver's entry of ``rollouts``).
     """
     if not booked:
         return made
@@ -169,7 +180,8 @@ def as_booked(claim: Claim, made: ClaimCharges, booked: Booked, node: str) -> Cl
             continue
         charges[key] = shown(row, node, charge.pods, charge.state)
         if row.amount != as_stored(charge.amount):
-            differences.append(_differs(claim, row, charge))
+            taken = acknowledged(rollouts, row.driver, charge.digest)
+            differences.append(_differs(claim, row, charge, taken))
     outlived: dict[str, Number] = {}
     for key, row in booked.items():
         if key not in proper and row.formula != AS_BOOKED:
@@ -202,7 +214,7 @@ def _said(resource: str, amount: Number) -> str:
     return f"{of_resource(resource, amount)} {resource}"
 
 
-def _differs(claim: Claim, row: BookedCharge, now: Charge) -> Difference:
+def _differs(claim: Claim, row: BookedCharge, now: Charge, taken: bool) -> Difference:
     booked, due = _said(row.resource, row.amount), _said(row.resource, now.amount)
     if row.digest and row.digest == now.digest:
         finding = Finding(
@@ -218,8 +230,9 @@ def _differs(claim: Claim, row: BookedCharge, now: Charge) -> Difference:
         "status.allocation",
         f"{booked} booked for device {row.device} under version {row.resource_version or 'unknown'} of its slice",
         f"{due}, what the mapping costs since version {now.resource_version or 'unknown'}; what is booked stays",
-        "release the claim, and it is charged by the new mapping when it is allocated again",
-        "warning",
+        f"acknowledge {now.digest} in spec.resumeAt.mappingDigests of DriverRollout {row.driver}, or release the "
+        "claim, which is charged by the new mapping when it is allocated again",
+        "info" if taken else "warning",
     )
     return about_claim(claim, finding)
 

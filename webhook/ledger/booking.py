@@ -16,6 +16,7 @@ from webhook.ledger.booked import (
     booked_charge,
     by_key,
     device_booked,
+    earlier,
     outdated,
     released,
 )
@@ -116,6 +117,6 @@ def _waiting(reservations: Iterable[Reservation], snapshot: Snapshot, alive: fro
             # An allocation may be there already when its next consumer is added.
             if each.pod_uid and not counted and (consumed or not each.seen):
                 waiting.append(replace(each, charges=(), seen=consumed))
-        elif not each.seen or (claim is None and each.claim_uid in alive):
+        elif not each.seen or earlier(each, claim) or (claim is None and each.claim_uid in alive):
             waiting.append(each)
     return tuple(waiting)

@@ -13,7 +13,7 @@ from webhook.kube.node_ledger import KIND, BookedCharge, NodeLedger, Reservation
 from webhook.kube.quantity import Number
 from webhook.kube.rollout import API_VERSION
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.booked import Booked, allocated_as, arrived, by_key, outdated, part_of, released, shown
+from webhook.ledger.booked import Booked, allocated_as, arrived, by_key, earlier, outdated, part_of, released, shown
 from webhook.ledger.charges import Charge, ChargeKey, Difference
 from webhook.ledger.formulas import version
 
@@ -55,11 +55,10 @@ class Held:
     def outdated(self, claim: Claim) -> bool:
         """Whether a later allocation of ``claim`` is booked or reserved here than the one that it is seen with."""
         for each in self.reservations.get(claim.id, ()):
-            if not each.seen and not arrived(each, claim) and _counts(each, claim):
-                # Only a claim that was released is given another allocation.
-                now, then = version(claim.resource_version), version(each.claim_version)
-                if now < 0 or now < then:
-                    return True
+            # Only a claim that was released is given another allocation.
+            before = version(claim.resource_version) < 0 or earlier(each, claim)
+            if before and not each.seen and not arrived(each, claim) and _counts(each, claim):
+                return True
         rows = self._rows.get(claim.id)
         return rows is not None and outdated(claim, rows.values())
 
@@ -103,7 +102,9 @@ class Held:
         for uid, each in self.pods.items():
             pod, claim = snapshot.pods_by_uid.get(uid), snapshot.claims_by_uid.get(each.claim_uid)
             seen = arrived(each, claim)
-            if (pod is not None and (pod.node or pod.terminal)) or (each.seen and claim is not None and not seen):
+            if pod is not None and (pod.node or pod.terminal):
+                continue
+            if each.seen and claim is not None and not seen and not earlier(each, claim):
                 continue
             known = computed.get(uid) if seen else None
             # What was judged with the claims that are on their way, until they are seen.

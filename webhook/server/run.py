@@ -14,7 +14,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,10 +33,12 @@ from certs.secret import complete
 from webhook.cluster.access import connect
 from webhook.cluster.background import Background
 from webhook.cluster.files import Cluster
+from webhook.cluster.ledgers import Ledgers
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.runner import Controllers
 from webhook.server.app import build, watching
 from webhook.server.connection import Connection
+from webhook.server.reserving import Reserving
 from webhook.server.service import Check, Service
 from webhook.store.journal import Journal, Limits
 from webhook.store.policies import PolicyStore, shipped
@@ -150,27 +152,30 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         api = background.submit(connect(settings.kubeconfig, settings.context)).result()
         cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates, recorder=journal)
         parts: dict[str, Coroutine[None, None, None]] = {"view": cluster.run()}
-        checks: Callable[[], Iterable[Check]] = tuple
-        now = _now
-        if settings.secret or settings.service or settings.url:
-            controllers = Controllers(settings, api, cluster, policies, log, settings.clock)
-            parts["controllers"], checks, now = controllers.run(), controllers.checks, controllers.now
+        controllers = Controllers(settings, api, cluster, policies, log, settings.clock)
+        parts["controllers"] = controllers.run()
 
         def ages() -> dict[str, float]:
             known = cluster.ages(settings.clock())
             return {kind: age for kind, age in known.items() if age is not None}
 
         service = Service(
-            policies, cluster, log, settings.clock, ages, lambda: [*checks(), *_journal_checks(journal), *ended]
+            policies,
+            cluster,
+            log,
+            settings.clock,
+            ages,
+            lambda: [*controllers.checks(), *_journal_checks(journal), *ended],
         )
         _count(service, journal)
         cluster.on_policies = service.take_policies
+        service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
 
         def begin() -> None:
             for name, part in parts.items():
                 background.submit(part).add_done_callback(partial(watched, name))
 
-        run(service, settings, begin, now)
+        run(service, settings, begin, controllers.now)
         background.stop(api.close(), DRAIN)
     finally:
         background.stop()
