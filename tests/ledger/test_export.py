@@ -2,6 +2,7 @@ import copy
 import json
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from tests.ledger.builders import allocated, container, device, node, old, pod, result, slice_of, world
@@ -43,6 +44,12 @@ def test_what_is_written_is_read_again():
 def test_nothing_secret_is_in_it():
     assert "hunter2" not in json.dumps(written())
     assert {obj["kind"] for obj in written()["objects"]} == {"Node", "ResourceSlice", "ResourceClaim", "Pod"}
+
+
+def test_devices_that_were_never_decoded_are_written_like_others():
+    raw = copy.deepcopy(OBJECTS[1])
+    raw["spec"]["devices"] = [msgspec.Raw(json.dumps(each).encode()) for each in raw["spec"]["devices"]]
+    assert kept_objects([raw]) == kept_objects([OBJECTS[1]])
 
 
 def test_the_history_is_the_objects_and_then_the_events():

@@ -5,6 +5,7 @@ Enough to fold everything again from zero, and to see whether the same comes out
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
@@ -16,7 +17,7 @@ from webhook.kube.raw import Json, mapping, sequence, text
 from webhook.kube.release import Release, parse_version
 from webhook.kube.rollout import API_VERSION
 from webhook.ledger.events import Event, event_json, event_of, read_event
-from webhook.ledger.recorded import digest, recorded
+from webhook.ledger.recorded import digest, encoded, recorded
 from webhook.ledger.views import timestamp
 
 KIND: Final = "LedgerExport"
@@ -44,8 +45,8 @@ class Export(Struct, frozen=True):
 
 
 def kept_objects(objects: Iterable[Json]) -> tuple[Json, ...]:
-    """Of raw objects what an export holds of them; those that no account depends on are left out."""
-    return tuple(kept for obj in objects if (kept := recorded(obj)) is not None)
+    """Of raw objects what an export holds of them, decoded; those that no account depends on are left out."""
+    return tuple(json.loads(encoded(kept)) for obj in objects if (kept := recorded(obj)) is not None)
 
 
 def export_json(export: Export) -> Json:
