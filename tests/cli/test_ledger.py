@@ -25,7 +25,7 @@ def test_yaml_is_the_same_value(run, example):
 def test_text_shows_accounts_zones_charges_and_pools(run, example):
     told = run("ledger", "show", "--cluster", example / "cluster", *AT).out
     assert "  cpu                30    12       8         0         0     10\n" in told
-    assert "  zone 0  cpu             15       8     7\n" in told
+    assert "  zone 0  cpu             15       8         0     7\n" in told
     assert "studio/render" in told
     assert "8 \u00d7 1" in told
     assert "pool Rebuilding cpu.ferrite.example anvil-2" in told

@@ -203,6 +203,16 @@ def test_what_is_wrong_with_a_rollout_is_told_with_its_place(tmp_path: Path) -> 
     assert cluster.snapshot.rollouts["d.example"].stage == "Off"
 
 
+def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
+    path = tmp_path / "ledger.yaml"
+    head = "apiVersion: allocguard.dev/v1alpha1\nkind: NodeLedger\nmetadata: {name: n1}\n"
+    path.write_text(head + "status:\n  charges:\n  - {claimUID: u, allocation: a, driver: [d]}\n")
+    cluster = Cluster([str(path)])
+    told = "status.charges[0].driver: has a list, needs some text; it counts as empty"
+    assert cluster.notes == [f"{path}:6:34: NodeLedger n1: {told}"]
+    assert cluster.snapshot.ledgers["n1"].problem
+
+
 def test_a_value_of_a_wrong_type_is_told_and_counts_as_absent(tmp_path):
     (tmp_path / "objects.yaml").write_text(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus:\n  allocatable: {cpu: lots, memory: 1Gi}\n"

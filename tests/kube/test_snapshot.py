@@ -122,3 +122,14 @@ def test_knows() -> None:
 )
 def test_any_json_object_is_survived(broken: dict[str, Any]) -> None:
     assert filled(build([broken], Release()).put(broken).remove(broken)) == set()
+
+
+def test_what_is_found_in_an_index_does_not_depend_on_the_order_of_arrival() -> None:
+    objs = [{**obj, "metadata": {**obj["metadata"], "name": name}} for obj in (SLICE, CLAIM, POD) for name in "bdac"]
+    wanted = build(objs, Release())
+    for seed in range(5):
+        random.Random(seed).shuffle(objs)
+        assert build(objs, Release()).node_slices == wanted.node_slices
+        assert build(objs, Release()).pool_claims == wanted.pool_claims
+        assert build(objs, Release()).node_pods == wanted.node_pods
+    assert [item.name for item in wanted.pools["d.example", "n1"]] == list("abcd")

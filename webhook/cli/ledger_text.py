@@ -68,12 +68,12 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield from table(["resource", *_COLUMNS], rows, "  ")
     rows = [
-        [f"zone {zone['zone']}", name, *(amount[column] or "unknown" for column in ("capacity", "claims", "free"))]
+        [f"zone {zone['zone']}", name, *(amount[column] or "unknown" for column in ("capacity", "claims", "reserved", "free"))]
         for zone in node["zones"]
         for name, amount in zone["resources"].items()
     ]
     if rows:
-        yield from ["", *table(["zone", "resource", "capacity", "claims", "free"], rows, "  ", left=2)]
+        yield from ["", *table(["zone", "resource", "capacity", "claims", "reserved", "free"], rows, "  ", left=2)]
     if node["charges"]:
         yield from ["", *table(_CHARGE_HEAD, list(_charges(node["charges"])), "  ", left=len(_CHARGE_HEAD))]
     if node["pools"]:

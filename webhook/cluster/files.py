@@ -17,6 +17,8 @@ from webhook.facts.rollout_document import document_problems
 from webhook.kube import schema
 from webhook.kube.documents import Document, Unreadable, load
 from webhook.kube.field_hints import sketched_release
+from webhook.kube.node_ledger import KIND as LEDGER
+from webhook.kube.node_ledger import stored_node_ledger
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import SUPPORTED, Release
 from webhook.kube.resource import carries
@@ -25,7 +27,6 @@ from webhook.kube.snapshot import KINDS, Snapshot
 
 Key = tuple[str, str, str]
 
-_ROLLOUT = f"{GROUP}/DriverRollout"
 # Rules of the schema about values that have a wrong type, not about fields of another release.
 _UNDECODED = frozenset({"decode", "multiplier-not-quantity", "mapping-is-list"})
 
@@ -196,7 +197,8 @@ class Cluster:
             if not key[2]:
                 self.notes.append(f"{path}: document {item.index}: has no metadata.name, is left out")
                 continue
-            self.notes += _doubts(item) if key[0] == _ROLLOUT else self._undecoded(item)
+            doubts = _DOUBTS.get(key[0], self._undecoded)
+            self.notes += doubts(item)
             now.shapes.update(carries([item.value]))
             if key in now.keys:
                 self.notes.append(_twice(key, f"{path}: document {item.index}", f"document {now.keys[key]}"))
@@ -303,6 +305,19 @@ def _doubts(document: Document) -> Iterator[str]:
         line, column = document.position(each.path)
         told = f"DriverRollout {name}: {each.path}: {each.message}"
         yield f"{document.file}:{line}:{column}: " + "; ".join(filter(None, (told, each.fix)))
+
+
+def _unread(document: Document) -> Iterator[str]:
+    """What is wrong with a NodeLedger, which then holds nothing."""
+    ledger = stored_node_ledger(document.value)
+    if ledger.problem:
+        path = ledger.problem.partition(": ")[0]
+        line, column = document.position(path)
+        told = f"NodeLedger {ledger.node}: {ledger.problem}"
+        yield f"{document.file}:{line}:{column}: {told}; it counts as empty"
+
+
+_DOUBTS = {f"{GROUP}/DriverRollout": _doubts, f"{GROUP}/{LEDGER}": _unread}
 
 
 def _twice(key: Key, later: str, earlier: str) -> str:

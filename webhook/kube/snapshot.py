@@ -6,7 +6,8 @@ judging an object as if it were not there, costs a few look-ups and no copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -27,6 +28,8 @@ Key = tuple[str, str]
 Shape = tuple[tuple[tuple[str, Any], ...], frozenset[tuple[str, bytes]]]
 K = TypeVar("K")
 T = TypeVar("T")
+
+_by_name, _by_place = attrgetter("name"), attrgetter("namespace", "name")
 
 _HELD = {
     "Node": "nodes",
@@ -54,20 +57,23 @@ KINDS = frozenset(_HELD)
 """The kinds that a snapshot holds."""
 
 
-def _add(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
-    return index.set(key, (*index.get(key, ()), item))
+def _add(index: Map[K, tuple[T, ...]], key: K, item: T, by: Callable[[T], Any]) -> Map[K, tuple[T, ...]]:
+    """With ``item`` at its place in the order of ``by``: what is said of objects does not depend on which of them was
+    heard of first.
+    """
+    held = index.get(key)
+    if held is None:
+        return index.set(key, (item,))
+    place = bisect_left(held, by(item), key=by)
+    return index.set(key, (*held[:place], item, *held[place:]))
 
 
-def _add_slice(index: Map[K, tuple[Slice, ...]], key: K, item: Slice) -> Map[K, tuple[Slice, ...]]:
-    """By name, so that what is said of a pool does not depend on which of its slices was heard of first."""
-    return index.set(key, tuple(sorted((*index.get(key, ()), item), key=attrgetter("name"))))
-
-
-def _drop(index: Map[K, tuple[T, ...]], key: K, item: T) -> Map[K, tuple[T, ...]]:
-    rest = tuple(other for other in index.get(key, ()) if other is not item)
-    if rest:
-        return index.set(key, rest)
-    return index.delete(key) if key in index else index
+def _drop(index: Map[K, tuple[T, ...]], key: K, item: T, by: Callable[[T], Any]) -> Map[K, tuple[T, ...]]:
+    held = index.get(key, ())
+    place = bisect_left(held, by(item), key=by)
+    if place == len(held) or held[place] is not item:
+        return index
+    return index.set(key, (*held[:place], *held[place + 1 :])) if len(held) > 1 else index.delete(key)
 
 
 def _mark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str, None]]:
@@ -218,12 +224,12 @@ class Snapshot(Struct, frozen=True):
         return replace(self, node_shapes=shapes)
 
     def _with_slice(self, item: Slice) -> Snapshot:
-        node_slices = _add_slice(self.node_slices, item.node, item) if item.node else self.node_slices
+        node_slices = _add(self.node_slices, item.node, item, _by_name) if item.node else self.node_slices
         changed = self._reshape(item.node, self.nodes, node_slices) if item.node else self
         return replace(
             changed,
             slices=self.slices.set(item.name, item),
-            pools=_add_slice(self.pools, item.key, item),
+            pools=_add(self.pools, item.key, item, _by_name),
             node_slices=node_slices,
             driver_slices=_mark(self.driver_slices, item.driver, item.name),
             free_slices=self.free_slices if item.node else _mark(self.free_slices, item.driver, item.name),
@@ -231,12 +237,12 @@ class Snapshot(Struct, frozen=True):
         )
 
     def _without_slice(self, item: Slice) -> Snapshot:
-        node_slices = _drop(self.node_slices, item.node, item)
+        node_slices = _drop(self.node_slices, item.node, item, _by_name)
         changed = self._reshape(item.node, self.nodes, node_slices) if item.node else self
         return replace(
             changed,
             slices=self.slices.delete(item.name),
-            pools=_drop(self.pools, item.key, item),
+            pools=_drop(self.pools, item.key, item, _by_name),
             node_slices=node_slices,
             driver_slices=_unmark(self.driver_slices, item.driver, item.name),
             free_slices=_unmark(self.free_slices, item.driver, item.name),
@@ -248,11 +254,11 @@ class Snapshot(Struct, frozen=True):
         device_claims, pool_claims, node_claims = self.device_claims, self.pool_claims, self.node_claims
         if claim.allocation is not None:
             for identity in dict.fromkeys(r.identity for r in claim.allocation.results):
-                device_claims = _add(device_claims, identity, claim)
+                device_claims = _add(device_claims, identity, claim, _by_place)
             for pool in dict.fromkeys((r.driver, r.pool) for r in claim.allocation.results):
-                pool_claims = _add(pool_claims, pool, claim)
+                pool_claims = _add(pool_claims, pool, claim, _by_place)
             if claim.allocation.node:
-                node_claims = _add(node_claims, claim.allocation.node, claim)
+                node_claims = _add(node_claims, claim.allocation.node, claim, _by_place)
         return replace(
             self,
             claims=self.claims.set(key, claim),
@@ -266,10 +272,10 @@ class Snapshot(Struct, frozen=True):
         device_claims, pool_claims, node_claims = self.device_claims, self.pool_claims, self.node_claims
         if claim.allocation is not None:
             for identity in dict.fromkeys(r.identity for r in claim.allocation.results):
-                device_claims = _drop(device_claims, identity, claim)
+                device_claims = _drop(device_claims, identity, claim, _by_place)
             for pool in dict.fromkeys((r.driver, r.pool) for r in claim.allocation.results):
-                pool_claims = _drop(pool_claims, pool, claim)
-            node_claims = _drop(node_claims, claim.allocation.node, claim)
+                pool_claims = _drop(pool_claims, pool, claim, _by_place)
+            node_claims = _drop(node_claims, claim.allocation.node, claim, _by_place)
         uids = self.claims_by_uid
         return replace(
             self,
@@ -283,27 +289,31 @@ class Snapshot(Struct, frozen=True):
     def _with_pod(self, pod: Pod) -> Snapshot:
         claim_pods = self.claim_pods
         for name in dict.fromkeys(pod.claim_names.values()):
-            claim_pods = _add(claim_pods, (pod.namespace, name), pod)
+            claim_pods = _add(claim_pods, (pod.namespace, name), pod, _by_place)
         return replace(
             self,
             pods=self.pods.set((pod.namespace, pod.name), pod),
             pods_by_uid=self.pods_by_uid.set(pod.uid, pod) if pod.uid else self.pods_by_uid,
-            node_pods=_add(self.node_pods, pod.node, pod) if pod.node else self.node_pods,
-            nominated_pods=_add(self.nominated_pods, pod.nominated, pod) if _nominated(pod) else self.nominated_pods,
+            node_pods=_add(self.node_pods, pod.node, pod, _by_place) if pod.node else self.node_pods,
+            nominated_pods=_add(self.nominated_pods, pod.nominated, pod, _by_place)
+            if _nominated(pod)
+            else self.nominated_pods,
             claim_pods=claim_pods,
         )
 
     def _without_pod(self, pod: Pod) -> Snapshot:
         claim_pods = self.claim_pods
         for name in dict.fromkeys(pod.claim_names.values()):
-            claim_pods = _drop(claim_pods, (pod.namespace, name), pod)
+            claim_pods = _drop(claim_pods, (pod.namespace, name), pod, _by_place)
         uids = self.pods_by_uid
         return replace(
             self,
             pods=self.pods.delete((pod.namespace, pod.name)),
             pods_by_uid=uids.delete(pod.uid) if uids.get(pod.uid) is pod else uids,
-            node_pods=_drop(self.node_pods, pod.node, pod),
-            nominated_pods=_drop(self.nominated_pods, pod.nominated, pod) if _nominated(pod) else self.nominated_pods,
+            node_pods=_drop(self.node_pods, pod.node, pod, _by_place),
+            nominated_pods=_drop(self.nominated_pods, pod.nominated, pod, _by_place)
+            if _nominated(pod)
+            else self.nominated_pods,
             claim_pods=claim_pods,
         )
 
