@@ -10,6 +10,7 @@ from webhook.cli.report import plural
 from webhook.kube.finding import one_line
 
 _PHASES = {"Fresh": "green", "Rebuilding": "yellow", "Unknown": "yellow", "Invalid": "red", "Gone": "red"}
+_ZONE_COLUMNS = ("capacity", "claims", "reserved", "free")
 _COLUMNS = ("allocatable", "pods", "claims", "overhead", "reserved", "free")
 
 
@@ -68,12 +69,12 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield from table(["resource", *_COLUMNS], rows, "  ")
     rows = [
-        [f"zone {zone['zone']}", name, *(amount[column] or "unknown" for column in ("capacity", "claims", "reserved", "free"))]
+        [f"zone {zone['zone']}", name, *(amount[column] or "unknown" for column in _ZONE_COLUMNS)]
         for zone in node["zones"]
         for name, amount in zone["resources"].items()
     ]
     if rows:
-        yield from ["", *table(["zone", "resource", "capacity", "claims", "reserved", "free"], rows, "  ", left=2)]
+        yield from ["", *table(["zone", "resource", *_ZONE_COLUMNS], rows, "  ", left=2)]
     if node["charges"]:
         yield from ["", *table(_CHARGE_HEAD, list(_charges(node["charges"])), "  ", left=len(_CHARGE_HEAD))]
     if node["pools"]:
