@@ -89,10 +89,10 @@ def test_a_mapping_is_acknowledged_by_its_version() -> None:
     new = digest(times("2"))
     good = rollout(resumeAt={"mappingDigests": [new]})
     snapshot = world(node(), slice_of(times("2")), HELD, ledger(charge()), good)
-    assert acknowledged(snapshot, DRIVER, new)
+    assert acknowledged(snapshot.rollouts, DRIVER, new)
     assert reasons(snapshot) == []
     other = world(node(), slice_of(times("3")), HELD, ledger(charge()), good)
-    assert not acknowledged(other, DRIVER, digest(times("3")))
+    assert not acknowledged(other.rollouts, DRIVER, digest(times("3")))
     assert [rule for rule, _ in reasons(other)] == ["mapping-changed"]
 
 

@@ -21,6 +21,7 @@ from webhook.kube.claims import Claim
 from webhook.kube.node_ledger import BookedCharge, NodeLedger
 from webhook.kube.quantity import Number, canonical, of_resource
 from webhook.kube.resource import Device, Slice
+from webhook.kube.rollout import DriverRollout
 from webhook.kube.snapshot import Key, Snapshot
 
 _MOST_REASONS = 3
@@ -49,9 +50,9 @@ def unverified(snapshot: Snapshot, key: Key, seen: View, besides: str) -> list[R
     return found
 
 
-def acknowledged(snapshot: Snapshot, driver: str, digest: str) -> bool:
+def acknowledged(rollouts: Mapping[str, DriverRollout], driver: str, digest: str) -> bool:
     """Whether the operator takes devices of ``driver`` with this mapping for good, whatever they were booked with."""
-    rollout = snapshot.rollouts.get(driver)
+    rollout = rollouts.get(driver)
     return rollout is not None and digest in rollout.resume_digests
 
 
@@ -195,7 +196,7 @@ def _changed(
 ) -> Iterator[Reason]:
     for claim, device, booked in changed:
         driver = booked[0].driver
-        if claim.id == besides or acknowledged(snapshot, driver, device.digest):
+        if claim.id == besides or acknowledged(snapshot.rollouts, driver, device.digest):
             continue
         before = _said((charge.resource, charge.amount) for charge in booked)
         cost = footprint(claim, snapshot)

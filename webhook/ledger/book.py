@@ -202,7 +202,7 @@ def _node_book(snapshot: Snapshot, node: str, held: Held, memo: _Parts) -> NodeB
         if held.outdated(claim):
             continue
         settled.add(claim.id)
-        made = _as_booked(claim, _charged(claim, snapshot, node, memo), held, memo)
+        made = _as_booked(claim, _charged(claim, snapshot, node, memo), held, snapshot, memo)
         if left_behind(claim, made, known):
             differences.append(node_replaced(claim, known))
             continue
@@ -268,11 +268,13 @@ def _charged(claim: Claim, snapshot: Snapshot, node: str, memo: _Parts) -> Claim
     return memo.get(("claim", claim.key), inputs, lambda: claim_charges(claim, snapshot, node))
 
 
-def _as_booked(claim: Claim, made: ClaimCharges, held: Held, memo: _Parts) -> ClaimCharges:
+def _as_booked(claim: Claim, made: ClaimCharges, held: Held, snapshot: Snapshot, memo: _Parts) -> ClaimCharges:
     booked = held.booked(claim)
     if not booked:
         return made
-    return memo.get(("booked", claim.key), (claim, made, booked), lambda: as_booked(claim, made, booked, held.node))
+    rollouts = snapshot.rollouts
+    inputs = (claim, made, booked, rollouts)
+    return memo.get(("booked", claim.key), inputs, lambda: as_booked(claim, made, booked, held.node, rollouts))
 
 
 def _bound(
