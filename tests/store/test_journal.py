@@ -109,7 +109,7 @@ def test_segments_are_begun_by_size_and_the_oldest_deleted(tmp_path):
             told_to.flush()
         names = [path.name for path in segments(tmp_path)]
     assert names[0] != "00000001.journal"
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2 * SMALL.total
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < SMALL.total + SMALL.segment
     history = read_history(tmp_path)
     assert history.segments == len(names)
     # What the first segment that is left begins with stands for all that was deleted.
@@ -148,6 +148,18 @@ def test_a_segment_does_not_end_because_of_what_it_carries(tmp_path):
         told_to.flush()
         told_to.put(pod("b"))
     assert len(segments(tmp_path)) == 2
+
+
+def test_objects_that_alone_take_more_than_there_is_room_for_are_not_copied_again_and_again(tmp_path):
+    with journal(tmp_path, Limits(segment=20_000, total=40_000)) as told_to:
+        for number in range(300):
+            told_to.put(claim(f"c{number}", 1))
+        for number in range(100):
+            told_to.put(claim("c0", 2 + number))
+            told_to.flush()
+        (last,) = segments(tmp_path)
+    # Not with each of the hundred writes.
+    assert "00000001.journal" < last.name < "00000040.journal"
 
 
 def test_one_folder_has_one_writer(tmp_path):

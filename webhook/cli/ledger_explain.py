@@ -172,6 +172,6 @@ def _differences(found: list[Json], indent: str) -> Iterator[str]:
     for each in found:
         path = f"{one_line(each['path'])}: " if each["path"] else ""
         fix = f"; {one_line(each['fix'])}" if each["fix"] else ""
-        line = f"{each['rule']}: {path}{each['message']}{fix}"
-        first, *rest = wrapped(line, "", f"{indent}  ")
-        yield from (f"{indent}{severity(each['severity'])} {first}", *rest)
+        label = each["severity"]
+        first, *rest = wrapped(f"{label} {each['rule']}: {path}{each['message']}{fix}", indent, f"{indent}  ")
+        yield from (first.replace(label, severity(label), 1), *rest)

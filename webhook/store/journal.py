@@ -37,7 +37,9 @@ class JournalInUseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``segment`` and ``total`` in bytes, ``age`` of what is kept. A segment also ends after a tenth of ``age``."""
+    """``segment`` and ``total`` in bytes, ``age`` of what is kept. A segment also ends after a tenth of ``age``. Each
+    begins with what there is of every object: ``total`` should be several times that.
+    """
 
     segment: int = 64 * MEBIBYTE
     total: int = 512 * MEBIBYTE
@@ -215,7 +217,7 @@ class Journal:
             self._failing(lost)
             self._tell("warning", "journal events lost", **lost)
             self._wanting = True
-        self._turn(segment)
+        self._tidy(segment)
 
     def _failed(self, batch: list[Told], error: Exception) -> None:
         self._failing(Counter({item.kind: 1 for item in batch}))
@@ -253,20 +255,21 @@ class Journal:
             self._lost["journal"] += 1
         return self._segment
 
-    def _turn(self, segment: Segment) -> None:
+    def _tidy(self, segment: Segment) -> None:
         """Begin another segment where this one is large or old enough, and delete the oldest ones."""
         limits, now = self._limits, self._clock()
-        # What is carried over may be large itself: a segment is worth beginning only once as much came in.
-        large = size_of(segment.path) > max(limits.segment, 2 * self._carried)
+        # What is carried over may be large itself: a segment is worth beginning only once as much came in, or, where
+        # there is no room for that, at least a quarter of it.
+        worth = max(limits.segment, min(2 * self._carried, limits.total), self._carried * 5 // 4)
+        large = size_of(segment.path) > worth
         old = now - datetime.fromisoformat(segment.begun) > limits.age / 10
-        if not large and not old:
-            return
-        self._segment = Segment.make(self._folder, number_of(segment.path) + 1, now, segment)
-        segment.close()
-        self._carried = size_of(self._segment.path)
-        *closed, _ = segments(self._folder)
+        if large or old:
+            self._segment = Segment.make(self._folder, number_of(segment.path) + 1, now, segment)
+            segment.close()
+            self._carried = size_of(self._segment.path)
+        *closed, current = segments(self._folder)
         sizes = {path: size_of(path) for path in closed}
-        total = sum(sizes.values()) + self._carried
+        total = sum(sizes.values()) + size_of(current)
         for path in closed:
             ended = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             if total > limits.total or datetime.now(UTC) - ended > limits.age:
