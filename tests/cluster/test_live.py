@@ -175,6 +175,8 @@ def test_a_store_that_was_put_back_is_listed(server: FakeServer, view: Callable[
     server.put(NODES, node("stays"))
     server.put(NODES, node("lost"))
     seen = synced(view())
+    stale: list[str] = []
+    seen.cluster.on_stale = stale.append
     server.forget(NODES, node("lost"))
     server.kept[NODES].events.clear()
     server.version = 900
@@ -184,6 +186,7 @@ def test_a_store_that_was_put_back_is_listed(server: FakeServer, view: Callable[
     server.put(NODES, node("newer"))
     eventually(lambda: seen.nodes() == ["new", "newer", "stays"])
     assert len(server.requests(NODES, watches=False)) == 2
+    assert stale == ["Node"]
 
 
 def test_a_list_whose_rest_expires_is_begun_again(server: FakeServer, view: Callable[..., View]) -> None:

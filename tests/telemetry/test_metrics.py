@@ -50,6 +50,14 @@ def test_placements_and_duplicates_are_counted() -> None:
     assert 'allocguard_duplicate_charges_refused_total{driver="d.example"} 1.0' in found
 
 
+def test_events_that_came_too_late_are_counted_by_kind() -> None:
+    metrics = Metrics()
+    metrics.stale("Node")
+    found = lines(metrics)
+    assert 'allocguard_stale_events_total{kind="Node"} 1.0' in found
+    assert 'allocguard_stale_events_total{kind="ResourceClaim"} 0.0' in found
+
+
 def test_there_are_no_series_beside_the_named_ones() -> None:
     metrics = Metrics()
     metrics.review("validate", "pods", "CREATE", "allowed", 0)

@@ -63,7 +63,8 @@ class LiveCluster:
     :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
     ``minor`` None takes the server's release; ``gates`` go before the server's own. :attr:`on_policies` is called from
     a thread of its own with all AdmissionPolicy objects by name, once before the view counts as synced and after every
-    change; :attr:`on_change`, in that of the event loop, about every other object, with the snapshots before and after.
+    change; :attr:`on_change`, in that of the event loop, about every other object, with the snapshots before and after,
+    and :attr:`on_stale` there with the kind of an event that came too late.
     ``recorder`` is told all other objects as they change.
     """
 
@@ -94,6 +95,7 @@ class LiveCluster:
         self._policies_changed = asyncio.Event()
         self._policies_given = False
         self.on_policies: Callable[[Mapping[str, Json]], object] = len
+        self.on_stale: Callable[[str], object] = len
         self.on_change: Changed = unheard
         self.policies: Mapping[str, Json] = {}
         self.snapshot = Snapshot()
@@ -253,6 +255,10 @@ class LiveCluster:
         self.snapshot = before.remove(gone)
         self.on_change(kind.name, key, before, self.snapshot)
         self._recorder.gone(gone)
+
+    def stale(self, kind: Kind) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`."""
+        self.on_stale(kind.name)
 
     def keys(self, kind: Kind) -> set[Key]:
         """See :class:`webhook.cluster.reflector.Sink`."""

@@ -44,6 +44,9 @@ class Sink(Protocol):
     def drop(self, kind: Kind, key: Key, version: str = "") -> None:
         """The object (namespace, name) is gone, with the resource version ``version`` where that was told."""
 
+    def stale(self, kind: Kind) -> None:
+        """An event was older than what was told before, and was not told."""
+
     def keys(self, kind: Kind) -> set[Key]:
         """(namespace, name) of all objects that were put and not dropped."""
 
@@ -174,6 +177,7 @@ class Reflector:
         if self._again:
             raise ApiError(HTTPStatus.GONE, "Expired", "all objects are asked for once more")
         if _before(version, self._version):
+            self._sink.stale(self.kind)
             # A store that was put back to an earlier state: what was told of the later one is there no more.
             raise ApiError(HTTPStatus.GONE, "Expired", f"the watch is at {version}, before {self._version}")
         match event.type:

@@ -70,7 +70,7 @@ def _ledger(snapshot: Snapshot, book: Book) -> Iterator[GaugeMetricFamily]:
     for node in sorted(snapshot.nodes):
         # What other nodes use, everybody else's metrics tell; with them this would grow with the whole cluster.
         claims = node in snapshot.node_claims or any(pod.claim_names for pod in snapshot.node_pods.get(node, ()))
-        if claims or any(item.mapped for item in snapshot.node_slices.get(node, ())):
+        if claims or node in snapshot.ledgers or any(item.mapped for item in snapshot.node_slices.get(node, ())):
             page = book.page(snapshot, node)
             if page is not None:
                 _account(page.account, capacity, used)

@@ -169,6 +169,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         )
         _count(service, journal)
         cluster.on_policies = service.take_policies
+        cluster.on_stale = service.metrics.stale
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
 
         def begin() -> None:

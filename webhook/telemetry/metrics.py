@@ -81,6 +81,14 @@ class Metrics:
             registry=self._registry,
         )
         self._unwritten.labels("journal")
+        self._stale = Counter(
+            f"{PREFIX}stale_events_total",
+            "Events that were older than what was known of their objects, and changed nothing",
+            ["kind"],
+            registry=self._registry,
+        )
+        for kind in KINDS:
+            self._stale.labels(kind)
         self._reservations = Counter(
             f"{PREFIX}reservations_total", "Reservations that decisions needed", ["outcome"], registry=self._registry
         )
@@ -142,6 +150,10 @@ class Metrics:
         """Count one reservation, ``taken`` or ``failed``, and the seconds that it took."""
         self._reservations.labels(outcome).inc()
         self._reserving.observe(seconds)
+
+    def stale(self, kind: str) -> None:
+        """Count one event of ``kind`` that came too late to be taken."""
+        self._stale.labels(kind).inc()
 
     def conflict(self) -> None:
         """Count one write of a reservation that had to be made again."""
