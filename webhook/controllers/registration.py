@@ -234,6 +234,9 @@ class Registration:
         self._heard[kind.name] += 1
         self._changed.set()
 
+    def stale(self, kind: Kind) -> None:
+        """See :class:`webhook.cluster.reflector.Sink`: the list that follows tells how it is now."""
+
     def keys(self, kind: Kind) -> set[Key]:
         """See :class:`webhook.cluster.reflector.Sink`."""
         stored = self._stored.get(kind.name)
