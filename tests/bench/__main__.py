@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench import fleet, load
+from tests.bench import fleet, ledger, load
 from webhook.admission.action import apply
 from webhook.admission.decide import decide
 from webhook.admission.decode import decode
@@ -175,6 +175,7 @@ def main() -> None:
         over_https(folder, cores[0])
         loading(folder)
     decisions()
+    ledger.main()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README's console examples work as written; a line or the rest of one may be `...`."""
+"""The console examples of the README and of docs/history.md work as written; a line or the rest of one may be `...`."""
 
 import os
 import re
@@ -11,7 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+HISTORY = (ROOT / "docs" / "history.md").read_text()
+
+
+def examples(text):
+    return re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = [*examples(README), "".join(examples(HISTORY))]
 
 
 @pytest.fixture
@@ -47,8 +54,9 @@ def test_there_are_examples():
     lines = [command for block in BLOCKS for command, _ in steps(block)]
     told = [line.split()[1:3] for line in lines if line.startswith("allocguard ")]
     commands = {" ".join(words) if words[0] in ("ledger", "policy", "certs") else words[0] for words in told}
-    assert commands == {"check", "review", "explain", "ledger show", "ledger fit", "policy lint", "policy test",
-                        "certs init", "completion"}  # fmt: skip
+    assert commands == {"check", "review", "explain", "ledger show", "ledger explain", "ledger fit", "ledger export",
+                        "ledger replay", "ledger diff", "policy lint", "policy test", "certs init",
+                        "completion"}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
