@@ -63,5 +63,5 @@ def test_amounts_are_compared_as_ledgers_keep_them() -> None:
 def test_what_is_booked_for_an_allocation() -> None:
     snapshot = world(node(), slice_of(grp()), ledger(charge(), charge(resource="memory", amount="1Gi")))
     assert [row.resource for row in booked_for(as_claim(held()), snapshot.ledgers["n1"])] == ["cpu", "memory"]
-    assert booked_for(as_claim(held()), None) == ()
-    assert booked_for(as_claim(claim()), snapshot.ledgers["n1"]) == ()
+    assert booked_for(as_claim(held()), None) == []
+    assert booked_for(as_claim(claim()), snapshot.ledgers["n1"]) == []

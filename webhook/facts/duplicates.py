@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-
 from webhook.facts.footprint import Footprint
-from webhook.facts.pool_survey import Same
 from webhook.kube.claims import Claim
 from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, as_stored
@@ -15,19 +11,12 @@ from webhook.kube.quantity import of_resource
 _RESULTS = "status.allocation.devices.results"
 
 
-@lru_cache(maxsize=2048)
-def _by_allocation(ledger: Same[NodeLedger]) -> Mapping[tuple[str, str], tuple[BookedCharge, ...]]:
-    found: dict[tuple[str, str], list[BookedCharge]] = {}
-    for charge in ledger.items[0].charges:
-        found.setdefault((charge.claim_uid, charge.allocation), []).append(charge)
-    return {key: tuple(charges) for key, charges in found.items()}
-
-
-def booked_for(claim: Claim, ledger: NodeLedger | None) -> tuple[BookedCharge, ...]:
+def booked_for(claim: Claim, ledger: NodeLedger | None) -> list[BookedCharge]:
     """The charges that ``ledger`` has for the very allocation that ``claim`` has."""
     if ledger is None or claim.allocation is None:
-        return ()
-    return _by_allocation(Same((ledger,))).get((claim.id, claim.allocation.identity), ())
+        return []
+    uid, identity = claim.id, claim.allocation.identity
+    return [charge for charge in ledger.charges if charge.claim_uid == uid and charge.allocation == identity]
 
 
 def duplicate_problems(claim: Claim, cost: Footprint, ledger: NodeLedger | None) -> list[Finding]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from webhook.facts.duplicates import booked_for
 from webhook.facts.footprint import footprint
 from webhook.facts.placement import claim_node
 from webhook.facts.pool_survey import Reason, Same, View, current
 from webhook.facts.zones import counters_of
-from webhook.kube.claims import Claim
+from webhook.kube.claims import Claim, Result
 from webhook.kube.node_ledger import BookedCharge, NodeLedger
 from webhook.kube.quantity import Number, canonical, of_resource
 from webhook.kube.resource import Device, Slice
@@ -98,91 +98,102 @@ class _Holdings(Struct, frozen=True):
     totals: tuple[_Total, ...]
 
 
+class _Held(NamedTuple):
+    """A device that a claim holds; None where the pool does not have it."""
+
+    claim: Claim
+    result: Result
+    device: Device | None
+
+
 @lru_cache(maxsize=2048)
 def _holdings(slices: Same[Slice], claims: Same[Claim], ledgers: Same[NodeLedger], key: Key) -> _Holdings:
     devices = {device.name: device for item in slices.items for device in item.devices}
-    gone: list[tuple[Claim, str]] = []
-    changed: list[tuple[Claim, Device, tuple[BookedCharge, ...]]] = []
-    lost: list[Claim] = []
-    free: list[Claim] = []
-    for claim in claims.items:
-        names = _devices(claim, key)
-        charges = _charges(claim, ledgers.items, key)
-        for name in names:
-            if name not in devices and (claim.reserved_for or name in charges):
-                gone.append((claim, name))
-            device, booked = devices.get(name), charges.get(name, ())
-            if device is not None and device.costs and booked and _differs(device, booked):
-                changed.append((claim, device, booked))
-        costless = [name for name in names if name in devices and not devices[name].costs]
-        if any(name in charges for name in costless):
-            lost.append(claim)
-        elif costless and claim.reserved_for:
-            free.append(claim)
-    totals = (*_capacities(devices, claims.items, key), *_counters(slices.items, devices, claims.items, key))
-    short = tuple(total for total in totals if sum(total.by.values()) > total.has)
-    return _Holdings(tuple(gone), tuple(changed), tuple(lost), tuple(free), short)
+    driver, pool = key
+    rows = [
+        _Held(claim, result, devices.get(result.device))
+        for claim in claims.items
+        for result in (claim.allocation.results if claim.allocation is not None else ())
+        if result.driver == driver and result.pool == pool
+    ]
+    booked = _booked(ledgers.items, key)
+    digests = {name: device.digest for name, device in devices.items() if device.costs} if booked else {}
+    gone: dict[tuple[str, str], tuple[Claim, str]] = {}
+    changed: dict[tuple[str, str], tuple[Claim, Device, tuple[BookedCharge, ...]]] = {}
+    lost: dict[str, Claim] = {}
+    free: dict[str, Claim] = {}
+    for claim, result, device in rows:
+        name, uid = result.device, claim.id
+        identity = claim.allocation.identity if booked and claim.allocation is not None else ""
+        charges = booked.get((uid, identity, name))
+        if device is None:
+            if charges or claim.reserved_for:
+                gone[uid, name] = (claim, name)
+        elif charges:
+            if not device.costs:
+                lost[uid] = claim
+            # What was taken from a pod's status has no mapping version.
+            elif any(charge.digest and charge.digest != digests[name] for charge in charges):
+                changed[uid, name] = (claim, device, tuple(charges))
+        elif not device.costs and claim.reserved_for:
+            free[uid] = claim
+    totals = (*_capacities(rows), *_counters(slices.items, rows))
+    return _Holdings(tuple(gone.values()), tuple(changed.values()), tuple(lost.values()), tuple(free.values()), totals)
 
 
-def _devices(claim: Claim, key: Key) -> list[str]:
-    results = claim.allocation.results if claim.allocation is not None else ()
-    return list(dict.fromkeys(result.device for result in results if (result.driver, result.pool) == key))
-
-
-def _charges(claim: Claim, ledgers: tuple[NodeLedger, ...], key: Key) -> dict[str, tuple[BookedCharge, ...]]:
-    """What is booked for the devices of the pool that the claim holds, by device."""
-    found: dict[str, tuple[BookedCharge, ...]] = {}
+def _booked(ledgers: Iterable[NodeLedger], key: Key) -> dict[tuple[str, str, str], list[BookedCharge]]:
+    """What is booked for devices of the pool, by claim, allocation and device."""
+    driver, pool = key
+    found: dict[tuple[str, str, str], list[BookedCharge]] = {}
     for ledger in ledgers:
-        for charge in booked_for(claim, ledger):
-            if (charge.driver, charge.pool) == key:
-                found[charge.device] = (*found.get(charge.device, ()), charge)
+        for charge in ledger.charges:
+            if charge.driver == driver and charge.pool == pool:
+                found.setdefault((charge.claim_uid, charge.allocation, charge.device), []).append(charge)
     return found
 
 
-def _differs(device: Device, booked: tuple[BookedCharge, ...]) -> bool:
-    # What was taken from a pod's status has no mapping version.
-    return any(charge.digest not in ("", device.digest) for charge in booked)
+def _capacities(rows: list[_Held]) -> Iterator[_Total]:
+    """Capacities of shared devices that are smaller than what claims hold of them."""
+    used: dict[tuple[str, str], Number] = {}
+    shared = [row for row in rows if row.device is not None and row.device.multiple and not row.result.admin]
+    for _, result, _ in shared:
+        for name, amount in (result.consumed or {}).items():
+            if amount > 0:
+                used[result.device, name] = used.get((result.device, name), 0) + amount
+    devices = {row.device.name: row.device for row in shared if row.device is not None}
+    for (device, name), total in used.items():
+        value = devices[device].capacity_value(name)
+        if value is not None and total > value:
+            parts = (
+                (row.claim, (row.result.consumed or {}).get(name, 0)) for row in shared if row.result.device == device
+            )
+            yield _Total(f"{name} on device {device}", value, _by_claim(parts))
 
 
-def _capacities(devices: Mapping[str, Device], claims: tuple[Claim, ...], key: Key) -> Iterator[_Total]:
-    used: dict[tuple[str, str], dict[tuple[str, str], Number]] = {}
-    for claim in claims:
-        for result in claim.allocation.results if claim.allocation is not None else ():
-            device = devices.get(result.device)
-            if device is None or (result.driver, result.pool) != key or result.admin or not device.multiple:
-                continue
-            for name, amount in (result.consumed or {}).items():
-                if amount > 0:
-                    parts = used.setdefault((result.device, name), {})
-                    parts[claim.id, claim.key] = parts.get((claim.id, claim.key), 0) + amount
-    for (device_name, name), parts in used.items():
-        value = devices[device_name].capacity_value(name)
-        if value is not None:
-            yield _Total(f"{name} on device {device_name}", value, parts)
-
-
-def _counters(
-    slices: tuple[Slice, ...], devices: Mapping[str, Device], claims: tuple[Claim, ...], key: Key
-) -> Iterator[_Total]:
+def _counters(slices: tuple[Slice, ...], rows: list[_Held]) -> Iterator[_Total]:
+    """Counters that are smaller than what the devices that claims hold draw on them."""
     sets = {name: counters for item in slices for name, counters in item.counter_sets.items()}
     if not sets:
         return
-    holders: dict[str, Claim] = {}
-    for claim in claims:
-        for result in claim.allocation.results if claim.allocation is not None else ():
-            # Shares of one device draw on its counters once.
-            if (result.driver, result.pool) == key and not result.admin and result.device in devices:
-                holders.setdefault(result.device, claim)
-    used: dict[tuple[str, str], dict[tuple[str, str], Number]] = {}
-    for device_name, claim in holders.items():
-        for drawn, amount in counters_of(devices[device_name]).items():
-            if amount > 0:
-                parts = used.setdefault(drawn, {})
-                parts[claim.id, claim.key] = parts.get((claim.id, claim.key), 0) + amount
-    for (counter_set, counter), parts in used.items():
+    # Shares of one device draw on its counters once.
+    holders = {row.result.device: row for row in reversed(rows) if row.device is not None and not row.result.admin}
+    drawn: dict[tuple[str, str], list[tuple[Claim, Number]]] = {}
+    for claim, _, device in holders.values():
+        for place, amount in counters_of(device).items() if device is not None else ():
+            drawn.setdefault(place, []).append((claim, amount))
+    for (counter_set, counter), parts in drawn.items():
         value = sets.get(counter_set, {}).get(counter)
-        if value is not None:
-            yield _Total(f"counter {counter} in set {counter_set}", value, parts)
+        by = _by_claim(parts)
+        if value is not None and sum(by.values()) > value:
+            yield _Total(f"counter {counter} in set {counter_set}", value, by)
+
+
+def _by_claim(parts: Iterable[tuple[Claim, Number]]) -> dict[tuple[str, str], Number]:
+    found: dict[tuple[str, str], Number] = {}
+    for claim, amount in parts:
+        if amount > 0:
+            found[claim.id, claim.key] = found.get((claim.id, claim.key), 0) + amount
+    return dict(sorted(found.items(), key=lambda item: item[0][1]))
 
 
 def _gone(device: str, claim: Claim) -> Reason:
