@@ -237,9 +237,6 @@ class Registration:
     def stale(self, kind: Kind) -> None:
         """See :class:`webhook.cluster.reflector.Sink`: the list that follows tells how it is now."""
 
-    def stale(self, kind: Kind) -> None:
-        """See :class:`webhook.cluster.reflector.Sink`: the objects are listed anew, which is all there is to do."""
-
     def keys(self, kind: Kind) -> set[Key]:
         """See :class:`webhook.cluster.reflector.Sink`."""
         stored = self._stored.get(kind.name)
