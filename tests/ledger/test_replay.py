@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tests.ledger.builders import allocated, container, device, entry, node, old, pod, result, slice_of
 from webhook.kube.node_ledger import NodeLedger, node_ledger_object
 from webhook.kube.release import Release
+from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
 from webhook.ledger.events import event_of
 from webhook.ledger.export import Export, kept_objects
@@ -71,6 +72,16 @@ def test_an_event_less_is_a_difference():
 def test_the_order_of_events_and_how_often_they_come_are_no_difference(order):
     export = made()
     assert replay(replace(export, events=tuple(order(export.events)))).differences == ()
+
+
+def test_the_device_of_another_node_in_the_same_pool_is_another_device():
+    here = at(slice_of(device("grp", old("1")), name="here", pool="p", nodeName="n1"), 1)
+    there = at(slice_of(device("grp", old("9")), name="there", pool="p", nodeName="n2"), 2)
+    claim = at(allocated("c", {**result("grp"), "pool": "p"}), 3)
+    objects = kept_objects([node("n1", cpu="16"), node("n2", cpu="16"), here, there, claim])
+    export = Export(NOW, Release(36), NOW, objects, (), statement(Book(), build(objects, Release(36))))
+    assert export.statement["nodes"][0]["resources"]["cpu"]["claims"] == "1"
+    assert replay(export).differences == ()
 
 
 def test_an_edited_slice_gives_what_its_mapping_would_have_cost():

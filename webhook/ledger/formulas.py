@@ -12,6 +12,7 @@ from immutables import Map
 from msgspec import Struct
 
 from webhook.facts.footprint import DeviceCharge, device_charges
+from webhook.facts.placement import offers
 from webhook.kube.claims import Claim, Result
 from webhook.kube.resource import Device, Slice
 from webhook.kube.rollout import DriverRollout
@@ -57,7 +58,7 @@ class Formulas(Struct, frozen=True):
         """
         first = version(self.first_seen(claim))
         for result in claim.allocation.results if claim.allocation is not None else ():
-            found = self._versions(result)
+            found = self._versions(result, claim.allocation.node if claim.allocation is not None else "")
             if not found:
                 continue
             below = [index for index, (item, _) in enumerate(found) if version(item.resource_version) < first]
@@ -70,12 +71,13 @@ class Formulas(Struct, frozen=True):
                         charged.add(charge.resource)
                         yield charge
 
-    def _versions(self, result: Result) -> list[tuple[Slice, Device]]:
+    def _versions(self, result: Result, node: str) -> list[tuple[Slice, Device]]:
+        # A pool of several nodes may call the devices of each by the same names.
         return [
             (item, device)
             for item in self.slices.get((result.driver, result.pool), ())
             for device in item.devices
-            if device.name == result.device
+            if device.name == result.device and (not node or offers(item, device) in ("", node))
         ]
 
 
