@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 from collections.abc import AsyncIterator
@@ -12,8 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from tests.server.test_server import POLICY, folder_of, review
+from webhook.admission.action import Answer
+from webhook.admission.decide import Verdict
 from webhook.cluster.files import Cluster
 from webhook.server import app
 from webhook.server.app import build
@@ -124,6 +128,39 @@ def test_what_the_deadline_leaves_unjudged_follows_the_failure_policy(
     assert response["allowed"] is allowed
     assert response["auditAnnotations"].get("findings") == annotation
     assert "the time for this request is nearly spent" in response["auditAnnotations"]["errors"]
+
+
+class Telling(Service):
+    told: list[str]
+
+    def _tell(self, verdict: Verdict, answer: Answer) -> None:
+        self.told.append("told")
+        super()._tell(verdict, answer)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_found_is_told_once_the_answer_is_sent(tmp_path: Path, gone: bool) -> None:
+    made, _ = service(tmp_path, Telling)
+    assert isinstance(made, Telling)
+    made.told = []
+    body = json.dumps(review()).encode()
+    scope = {"type": "http", "method": "POST", "path": "/validate", "query_string": b""}
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Message) -> None:
+        made.told.append(message["type"])
+        if gone:
+            raise ConnectionResetError
+
+    async def once() -> None:
+        with contextlib.suppress(ConnectionResetError):
+            await build(made)({**scope, "headers": [(b"content-type", b"application/json")]}, receive, send)
+
+    asyncio.run(once())
+    assert made.told == ["http.response.start", *(["told"] if gone else ["http.response.body", "told"])]
+    assert 'admission_reviews_total{endpoint="validate"' in made.metrics.text().decode()
 
 
 def test_the_timeout_is_a_duration_of_go() -> None:

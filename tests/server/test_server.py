@@ -138,6 +138,8 @@ def test_what_is_no_review_is_an_http_error(
 def test_only_post_reviews(server: Serving) -> None:
     assert server.client.get("/validate").status_code == 405
     assert server.client.get("/nothing").status_code == 404
+    assert server.post("/validated", review()).status_code == 404
+    assert server.client.post("/healthz").status_code == 405
 
 
 def test_a_body_of_exactly_the_limit_is_read(server: Serving) -> None:

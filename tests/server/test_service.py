@@ -15,7 +15,7 @@ import pytest
 
 from tests.bench import fleet
 from webhook.cluster.files import Cluster
-from webhook.server.service import Service
+from webhook.server.service import Reply, Service
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 
@@ -55,6 +55,12 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
+def answered(service: Service, endpoint: str, text: bytes) -> None:
+    reply = service.answer(endpoint, text, math.inf)
+    assert isinstance(reply, Reply)
+    reply.tell()
+
+
 @pytest.mark.parametrize("what", REVIEWS)
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.usefixtures("uncollected")
@@ -66,9 +72,9 @@ def test_a_review_leaves_no_circles(tmp_path: Path, what: str, own: bool) -> Non
     service = Service(policies, Cluster([str(objects)]), Log(io.StringIO()), lambda: NOW)
     text = json.dumps(REVIEWS[what]()).encode()
     for endpoint in ("validate", "mutate"):
-        service.answer(endpoint, text, math.inf)
+        answered(service, endpoint, text)
     gc.collect()
     for endpoint in ("validate", "mutate"):
         for _ in range(5):
-            service.answer(endpoint, text, math.inf)
+            answered(service, endpoint, text)
     assert gc.collect() == 0

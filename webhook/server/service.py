@@ -57,12 +57,15 @@ class NotReady(Exception):  # noqa: N818 - an HTTP answer, no mistake
 
 
 class Reply(Struct, frozen=True):
-    """The bytes of an answer, with what is counted about it."""
+    """The bytes of an answer, with what is counted about it; ``tell``, to be called once it is sent, counts and logs
+    what was found.
+    """
 
     body: bytes
     resource: str
     operation: str
     allowed: bool
+    tell: Callable[[], None]
 
 
 class Service:
@@ -125,13 +128,10 @@ class Service:
 
     def _reply(self, verdict: Verdict) -> Reply:
         request, answer = verdict.request, apply(verdict)
-        if verdict.judged or verdict.errors:
-            self._record(verdict, answer)
-        self._allocations.judged(verdict, answer.allowed)
-        verdict.evaluation.facts.release()
         sub = request.sub_resource
         resource = f"{request.resource.name}/{sub}" if sub else request.resource.name
-        return Reply(respond(answer), resource, request.operation, answer.allowed)
+        tell = partial(self._tell, verdict, answer)
+        return Reply(respond(answer), resource, request.operation, answer.allowed, tell)
 
     def refresh(self) -> bool:
         """Take in what changed in the files; whether anything did. Raises OSError for a folder that cannot be read."""
@@ -175,6 +175,12 @@ class Service:
             problems=problems,
             notes=self.cluster.notes[:20],
         )
+
+    def _tell(self, verdict: Verdict, answer: Answer) -> None:
+        if verdict.judged or verdict.errors:
+            self._record(verdict, answer)
+        self._allocations.judged(verdict, answer.allowed)
+        verdict.evaluation.facts.release()
 
     def _record(self, verdict: Verdict, answer: Answer) -> None:
         for judged in verdict.judged:
