@@ -20,13 +20,14 @@ Json = dict[str, Any]
 
 class Memory:
     """The methods of ``webhook.cluster.api.Api``, as far as controllers use them. ``cut``: nothing gets through;
-    ``slow``: seconds that every request takes; ``behind``: how much its clock is behind.
+    ``slow``: seconds that every request takes; ``behind``: how much its clock is behind; ``fail``: how many more
+    requests are refused a connection.
     """
 
     def __init__(self, of: Memory | None = None) -> None:
         self.objects: dict[str, Json] = {} if of is None else of.objects
         self._state: Json = {"version": 0} if of is None else of._state
-        self.cut, self.slow, self.behind = False, 0.0, timedelta()
+        self.cut, self.slow, self.behind, self.fail = False, 0.0, timedelta(), 0
 
     def connection(self) -> Memory:
         """Another connection to the same server, with faults of its own."""
@@ -65,6 +66,29 @@ class Memory:
             raise ApiError(409, "Conflict", "the object has been modified")
         return self.put(path, obj)
 
+    async def patch(self, path: str, body: Json, kind: str, **params: object) -> Json:
+        """Merge ``body`` into the object, or into that of its status."""
+        await self._answer()
+        path = path.removesuffix("/status")
+        stored = self.objects.get(path)
+        if stored is None or kind != "merge":
+            raise ApiError(404, "NotFound", f"{path} not found")
+        version = (body.get("metadata") or {}).get("resourceVersion")
+        if version not in (None, stored["metadata"]["resourceVersion"]):
+            raise ApiError(409, "Conflict", "the object has been modified")
+        changes = {name: part for name, part in body.items() if name != "metadata"}
+        return self.put(path, _merged(stored, changes))
+
+    async def delete(self, path: str, body: Json | None = None, **params: object) -> Json:
+        await self._answer()
+        stored = self.objects.get(path)
+        if stored is None:
+            raise ApiError(404, "NotFound", f"{path} not found")
+        version = ((body or {}).get("preconditions") or {}).get("resourceVersion")
+        if version not in (None, stored["metadata"]["resourceVersion"]):
+            raise ApiError(409, "Conflict", "the object has been modified")
+        return self.objects.pop(path)
+
     async def lines(self, path: str, timeout: float, **params: object) -> AsyncIterator[bytes]:
         await self._answer()
         yield b""
@@ -82,5 +106,18 @@ class Memory:
 
     async def _answer(self) -> None:
         await asyncio.sleep(self.slow)
-        if self.cut:
+        self.fail -= 1
+        if self.cut or self.fail >= 0:
             raise Unreachable("connection refused")
+
+
+def _merged(value: Json, change: Json) -> Json:
+    made = dict(value)
+    for name, part in change.items():
+        if part is None:
+            made.pop(name, None)
+        elif isinstance(part, dict) and isinstance(made.get(name), dict):
+            made[name] = _merged(made[name], part)
+        else:
+            made[name] = part
+    return made

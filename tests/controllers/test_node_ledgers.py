@@ -1,0 +1,350 @@
+"""The ledgers of nodes: what is published of what is seen, what is asked before something goes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.controllers.memory import Memory
+from tests.ledger.builders import allocated, container, device, node, old, pod, result, slice_of
+from webhook.cluster.kinds import KINDS
+from webhook.cluster.ledgers import PATH
+from webhook.cluster.live import LiveCluster
+from webhook.controllers import node_ledgers
+from webhook.controllers.node_ledgers import NodeLedgers
+from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object, read_node_ledger
+from webhook.kube.packed import packed_status
+from webhook.kube.release import Release
+from webhook.telemetry.log import Log
+
+Json = dict[str, Any]
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+KIND = {kind.name: kind for kind in KINDS}
+SLICE = slice_of(device("d0", old("3"), zone=0), device("d1", old("3"), zone=1))
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
+N1 = f"{PATH}/n1"
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+def at(version: int, obj: Json) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+
+def claim(version: int = 20, name: str = "a", pods: tuple[str, ...] = ("p1",)) -> Json:
+    return at(version, allocated(name, result("d1"), pods=pods))
+
+
+def free(version: int = 30, name: str = "a") -> Json:
+    made = claim(version, name)
+    made["status"] = {}
+    return made
+
+
+def coming(**more: Any) -> Json:
+    return pod("p1", container(cpu="2", claims=("a",)), claims=("a",), **more)
+
+
+class World:
+    """An API server in memory, a view that a test makes see things, and the controller."""
+
+    def __init__(self) -> None:
+        self.api = Memory()
+        self.said = io.StringIO()
+        self.log = Log(self.said)
+        self.view = LiveCluster(self.api, lambda: NOW, self.log.write)  # type: ignore[arg-type]  # the same methods
+        self.view.snapshot = self.view.snapshot.put({"kind": "none"})
+        self.view.snapshot = replace(self.view.snapshot, release=Release(36))
+        self.controller = NodeLedgers(self.api, self.view, self.log)  # type: ignore[arg-type]  # the same methods
+        self.view.on_change = self.controller._heard
+
+    def see(self, *objs: Json) -> None:
+        """Have the view see ``objs``, and ledgers as they are stored."""
+        ledgers = [obj for place, obj in self.api.objects.items() if place.startswith(PATH)]
+        for obj in (*objs, *ledgers):
+            kind = KIND[obj.get("kind", "NodeLedger")]
+            self.view.put(kind, {**obj, "apiVersion": kind.api_version, "kind": kind.name})
+
+    def gone(self, kind: str, name: str, namespace: str = "") -> None:
+        self.view.drop(KIND[kind], (namespace, name))
+
+    async def publish(self) -> NodeLedger:
+        """The ledger once the controller has looked at it and the view has seen what it wrote."""
+        assert await self.controller._publish("n1")
+        self.see()
+        return self.stored()
+
+    def stored(self) -> NodeLedger:
+        return read_node_ledger(self.api.objects[N1])
+
+    def store(self, ledger: NodeLedger) -> None:
+        """Write as a replica does."""
+        obj = node_ledger_object(ledger)
+        self.api.put(N1, {**obj, "status": {**obj["status"], **packed_status(obj["status"])}})
+        self.see()
+
+
+def reserved(row: BookedCharge, **more: Any) -> Reservation:
+    fields: dict[str, Any] = {"pod_uid": "uid-p1", "pod_namespace": "ns", "pod_name": "p1", "claim_version": "20"}
+    fields |= {"pod_request": {"cpu": 2}, "siblings": {}, "charges": (row,), "taken": "t", "holder": "h"} | more
+    return Reservation(row.claim_uid, row.allocation, row.namespace, row.name, **fields)
+
+
+async def booked(world: World) -> BookedCharge:
+    """The charge of the claim, seen and released again, and a node that has a ledger."""
+    world.see(node(cpu="10"), SLICE, claim())
+    (row,) = (await world.publish()).charges
+    world.see(free())
+    assert (await world.publish()).charges == ()
+    return row
+
+
+def test_a_node_whose_devices_cost_it_something_has_a_ledger_with_its_sums() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), node("n2"), SLICE, claim(), coming())
+        ledger = await world.publish()
+        assert [(row.name, row.device, row.amount) for row in ledger.charges] == [("a", "d1", 3)]
+        assert ledger.node_uid == "u1"
+        status = world.api.objects[N1]["status"]
+        assert status["resources"]["cpu"] == {
+            "allocatable": "10",
+            "pods": "2",
+            "claims": "3",
+            "overhead": "0",
+            "reserved": "0",
+            "free": "5",
+        }
+        assert [row["zone"] for row in status["zones"]] == [1]
+        # A node without such devices has none.
+        assert await world.controller._publish("n2")
+        assert list(world.api.objects) == [N1]
+
+    run(test())
+
+
+def test_what_has_not_changed_is_not_written() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        version = (await world.publish()).resource_version
+        world.see(node(cpu="10"), claim())
+        assert (await world.publish()).resource_version == version
+        # Sums alone are written after a while.
+        world.see(coming())
+        assert (await world.publish()).resource_version == version
+        assert world.controller._later == {"n1"}
+        world.controller._sums["n1"] = ({}, -100.0)
+        assert (await world.publish()).resource_version != version
+
+    run(test())
+
+
+def test_what_was_reserved_becomes_a_charge_once_it_is_seen() -> None:
+    async def test() -> None:
+        world = World()
+        row = replace(await booked(world), claim_version="31")
+        world.see(coming(node_name="", phase="Pending"))
+        world.store(replace(world.stored(), reservations=(reserved(row, claim_version="31"),)))
+        assert (await world.publish()).reservations[0].charges == (row,)
+        world.see(claim(31))
+        ledger = await world.publish()
+        assert ledger.charges == (row,)
+        assert [(each.charges, each.seen) for each in ledger.reservations] == [((), True)]
+
+    run(test())
+
+
+def test_a_pod_stays_held_while_replicas_may_not_have_seen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        world.store(replace(world.stored(), reservations=(reserved(row, claim_version="31"),)))
+        world.see(claim(31), coming())
+        ledger = await world.publish()
+        assert [(each.charges, dict(each.pod_request), each.seen) for each in ledger.reservations] == [
+            ((), {"cpu": 2}, True)
+        ]
+        # It is counted once all the same.
+        cpu = world.api.objects[N1]["status"]["resources"]["cpu"]
+        assert (cpu["pods"], cpu["claims"], cpu["reserved"]) == ("2", "3", "0")
+        assert await world.publish() == ledger
+        monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
+        assert (await world.publish()).reservations == ()
+
+    run(test())
+
+
+def test_a_pod_that_has_ended_is_not_held() -> None:
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        world.store(replace(world.stored(), reservations=(reserved(row, claim_version="31"),)))
+        world.see(claim(31), coming())
+        assert (await world.publish()).reservations
+        world.gone("Pod", "p1", "ns")
+        world.see(claim(32, pods=()))
+        assert (await world.publish()).reservations == ()
+
+    run(test())
+
+
+@pytest.mark.parametrize("stored", [None, free(20), claim(40, pods=("p9",))], ids=["gone", "free", "for others"])
+def test_what_will_not_come_is_given_up_after_a_time_and_a_live_look(
+    monkeypatch: pytest.MonkeyPatch, stored: Json | None
+) -> None:
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        held = reserved(row, claim_version="31")
+        world.store(replace(world.stored(), reservations=(held,)))
+        if stored is not None:
+            world.api.put(f"{CLAIMS}/a", stored)
+        # The clock alone is no reason,
+        assert (await world.publish()).reservations == (held,)
+        monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
+        # nor is a server that does not answer,
+        world.api.fail = 1
+        with pytest.raises(node_ledgers.Unreachable):
+            await world.controller._publish("n1")
+        assert world.stored().reservations == (held,)
+        assert (await world.publish()).reservations == ()
+
+    run(test())
+
+
+def test_what_a_live_look_shows_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        held = reserved(row, claim_version="31")
+        world.store(replace(world.stored(), reservations=(held,)))
+        world.api.put(f"{CLAIMS}/a", claim(31))
+        monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
+        assert (await world.publish()).reservations == (held,)
+
+    run(test())
+
+
+def test_an_allocation_that_came_and_went_between_two_looks_is_over() -> None:
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        world.store(replace(world.stored(), reservations=(reserved(row, claim_version="31"),)))
+        world.see(claim(31), free(32))
+        assert (await world.publish()).reservations == ()
+        # That an earlier one with the same time has ended says nothing about the next.
+        held = reserved(row, claim_version="33")
+        world.store(replace(world.stored(), reservations=(held,)))
+        assert (await world.publish()).reservations == (held,)
+
+    run(test())
+
+
+def test_a_claim_that_is_gone_is_released_when_the_api_server_says_so() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        charges = (await world.publish()).charges
+        world.api.put(f"{CLAIMS}/a", claim())
+        world.gone("ResourceClaim", "a", "ns")
+        # A view that has not seen the claim yet, as that of a new leader.
+        assert (await world.publish()).charges == charges
+        del world.api.objects[f"{CLAIMS}/a"]
+        assert (await world.publish()).charges == ()
+
+    run(test())
+
+
+def test_nothing_is_written_over_what_was_not_seen() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        row = (await world.publish()).charges[0]
+        held = reserved(replace(row, claim_uid="uid-b", name="b"), pod_uid="")
+        # A replica's reservation that the view has not brought yet.
+        ledger = replace(world.stored(), reservations=(held,))
+        obj = node_ledger_object(ledger)
+        world.api.put(N1, {**obj, "status": {**obj["status"], **packed_status(obj["status"])}})
+        world.view.put(KIND["ResourceClaim"], free())
+        assert not await world.controller._publish("n1")
+        assert world.stored().reservations == (held,)
+        world.see()
+        ledger = await world.publish()
+        assert (ledger.charges, ledger.reservations) == ((), (held,))
+
+    run(test())
+
+
+def test_a_node_that_is_gone_takes_its_empty_ledger_along() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        await world.publish()
+        world.gone("Node", "n1")
+        assert (await world.publish()).charges
+        world.see(free())
+        assert await world.controller._publish("n1")
+        assert world.api.objects == {}
+
+    run(test())
+
+
+def test_a_ledger_that_cannot_be_read_is_left_alone_and_told() -> None:
+    async def test() -> None:
+        world = World()
+        world.api.put(N1, {"kind": "NodeLedger", "status": {"charges": ["x"]}})
+        world.see(node(cpu="10"), SLICE, claim())
+        assert await world.controller._publish("n1")
+        assert world.api.objects[N1]["status"] == {"charges": ["x"]}
+        ((_, fine, told),) = world.controller.checks()
+        assert fine
+        assert told.startswith("ok, but the ledger of node n1 cannot be read: status.charges[0]: has a text")
+        assert told.endswith("; delete it")
+        del world.api.objects[N1]
+        world.gone("NodeLedger", "n1")
+        await world.publish()
+        assert world.controller.checks() == [("node ledgers", True, "ok")]
+
+    run(test())
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def test_it_follows_the_view_and_waits_while_writes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_ledgers, "GATHER", 0.01)
+
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE)
+        world.api.cut = True
+        running = asyncio.create_task(world.controller.run())
+        await until(lambda: "connection refused" in world.controller.checks()[0][2])
+        world.api.cut = False
+        await until(lambda: N1 in world.api.objects)
+        world.see(claim())
+        await until(lambda: world.stored().charges)
+        await until(lambda: world.controller.checks()[0][2] == "ok")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        version = world.stored().resource_version
+        world.see(free())
+        assert world.stored().resource_version == version
+        world.log.close()
+        lines = [json.loads(line) for line in world.said.getvalue().splitlines()]
+        assert [line["event"] for line in lines] == ["node ledgers not written"]
+
+    run(test())
