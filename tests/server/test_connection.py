@@ -8,21 +8,22 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from webhook.server import connection
-from webhook.server.connection import MAX_HEAD, Connection
+from webhook.server.connection import MAX_HEAD, WHOLE, Connection
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def connected(client: Client) -> None:
-    """Run ``client`` on a connection to a server."""
+def connected(client: Client, app: ASGIApp = PlainTextResponse("ok")) -> None:  # noqa: B008 - it keeps nothing
+    """Run ``client`` on a connection to a server of ``app``."""
 
     async def run() -> None:
-        config = uvicorn.Config(PlainTextResponse("ok"), http=Connection, lifespan="off", log_config=None)
+        config = uvicorn.Config(app, http=Connection, lifespan="off", log_config=None)
         state = ServerState()
         make = lambda: Connection(config=config, server_state=state, app_state={})  # noqa: E731
         async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as server:
@@ -87,3 +88,24 @@ def test_what_still_comes_after_an_answer_keeps_no_connection_open(monkeypatch: 
         assert await closed(reader)
 
     connected(client)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_request_that_is_there_with_its_body_is_known(whole: bool) -> None:
+    begun = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        told = WHOLE in scope.get("extensions", ())
+        begun.set()
+        body = (await receive())["body"]
+        await PlainTextResponse(f"{told} {body.decode()}")(scope, receive, send)
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\nconnection: close\r\n\r\n"
+        writer.write(head + b"body" if whole else head)
+        await begun.wait()
+        if not whole:
+            writer.write(b"body")
+        assert (await reader.read()).endswith(f"{whole} body".encode())
+
+    connected(client, app)

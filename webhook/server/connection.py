@@ -11,6 +11,9 @@ MAX_HEAD = 64 * 1024
 # How long they may take, and how long a connection may be open before its first request, seconds.
 HEAD_TIMEOUT, FIRST_TIMEOUT = 10.0, 120.0
 
+# The extension of a request that is there with its whole body.
+WHOLE = "allocguard.whole"
+
 
 class Connection(HttpToolsProtocol):
     """Closes a connection that sends no request, or a head of a request that does not end.
@@ -44,6 +47,11 @@ class Connection(HttpToolsProtocol):
         self._in_time()
         self._head = None
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Tell that nothing of the request has to be waited for, where the application has not begun yet."""
+        super().on_message_complete()
+        self.scope["extensions"] = {WHOLE: {}}
 
     def data_received(self, data: bytes) -> None:
         """Read on, as far as the head is not too long."""
