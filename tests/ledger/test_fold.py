@@ -293,6 +293,23 @@ def test_a_published_ledger_brings_its_reservations() -> None:
     assert kinds == ["reserved", "charged", "unreserved"]
 
 
+def test_what_a_published_ledger_has_of_a_claim_goes_with_the_claim_however_late_the_view_of_it_is() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    held = applied(history.events).snapshot.ledgers["n1"]
+    history.put(node_ledger_object(held))
+    history.delete("ResourceClaim", "c")
+    *others, ledger, gone = history.events
+    created, allocated = (event for event in others if event.kind == "ResourceClaim")
+    others = [event for event in others if event.kind != "ResourceClaim"]
+    for late in ([*others, created, ledger, gone], [*others, ledger, created, gone], [*others, gone, ledger, created]):
+        assert booked(applied(late)) == booked(fold(late, RELEASE)) == []
+    assert (
+        len(booked(applied([*others, ledger, created]))) == len(booked(fold([*others, ledger, created], RELEASE))) == 1
+    )
+    assert len(booked(applied([*others, allocated, ledger]))) == 1
+
+
 @pytest.mark.parametrize("kind", ["DeviceClass", "Namespace", "ResourceClaimTemplate"])
 def test_what_no_charge_depends_on_touches_no_node(kind: str) -> None:
     history = started()
@@ -315,21 +332,20 @@ class Cluster(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.history = History()
+        for node in ("n1", "n2"):
+            self.history.node(node)
+            self.history.slice("1", f"{node}-0", node)
+        for name in ("a", "b"):
+            self.history.claim(name)
+            self.history.pod(name, name)
 
     @rule(name=NODES, boot=st.sampled_from(["x", "y"]))
-    def node(self, name: str, boot: str) -> None:
+    def restart(self, name: str, boot: str) -> None:
         self.history.node(name, boot)
 
-    @rule(
-        name=NODES, multiplier=st.sampled_from([None, "1", "2"]), generation=st.integers(0, 2), index=st.integers(0, 1)
-    )
-    def publish(self, name: str, multiplier: str | None, generation: int, index: int) -> None:
-        self.history.slice(multiplier, f"{name}-{index}", name, generation)
-
-    @rule(name=NAMES)
-    def claim(self, name: str) -> None:
-        if not self.history.has("ResourceClaim", name):
-            self.history.claim(name)
+    @rule(name=NODES, multiplier=st.sampled_from([None, "1", "2", "3"]), index=st.sampled_from([0, 0, 1]))
+    def publish(self, name: str, multiplier: str | None, index: int) -> None:
+        self.history.slice(multiplier, f"{name}-{index}", name, generation=1 + index)
 
     @rule(
         name=NAMES,
@@ -337,22 +353,22 @@ class Cluster(RuleBasedStateMachine):
         zones=st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["1", "2"])), min_size=1, max_size=2),
     )
     def allocate(self, name: str, node: str, zones: list[tuple[int, str]]) -> None:
-        if self.history.has("ResourceClaim", name) and not self.history.get("ResourceClaim", name)["status"]:
-            self.history.allocate(name, *zones, pod_name=name, node_name=node)
+        if not self.history.has("ResourceClaim", name):
+            self.history.claim(name)
+        if self.history.get("ResourceClaim", name)["status"]:
+            self.history.deallocate(name)
+        self.history.allocate(name, *zones, pod_name=name, node_name=node)
 
     @rule(name=NAMES)
     def deallocate(self, name: str) -> None:
         if self.history.has("ResourceClaim", name):
             self.history.deallocate(name)
 
-    @rule(name=NAMES)
-    def pod(self, name: str) -> None:
-        if not self.history.has("Pod", name):
-            self.history.pod(name, name)
-
     @rule(name=NAMES, node=NODES, counted=st.booleans())
     def bind(self, name: str, node: str, counted: bool) -> None:
-        if self.history.has("Pod", name) and not self.history.get("Pod", name)["spec"].get("nodeName"):
+        if not self.history.has("Pod", name):
+            self.history.pod(name, name)
+        if not self.history.get("Pod", name)["spec"].get("nodeName"):
             self.history.bind(name, node, **({"cpu": "2"} if counted else {}))
 
     @rule(name=NAMES)
@@ -365,9 +381,8 @@ class Cluster(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         self.history.delete(*data.draw(st.sampled_from(sorted(self.history.objects))))
 
-    @rule(seed=st.integers(0, 1000))
-    def publish_ledger(self, seed: int) -> None:
-        node = f"n{1 + seed % 2}"
+    @rule(node=NODES)
+    def publish_ledger(self, node: str) -> None:
         held = applied(self.history.events).snapshot.ledgers.get(node)
         if held is not None:
             self.history.put(node_ledger_object(held))
@@ -376,5 +391,5 @@ class Cluster(RuleBasedStateMachine):
         same_in_any_order(self.history, len(self.history.events))
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestCluster = Cluster.TestCase

@@ -106,6 +106,19 @@ def test_a_rollout_touches_where_its_drivers_devices_are_held() -> None:
     assert by_last(history) == set()
 
 
+def test_a_claim_and_a_pod_touch_the_nodes_whose_ledgers_name_them() -> None:
+    history = started()
+    history.deallocate()
+    history.delete("ResourceClaim", "c")
+    claim, now = history.events[-1], after(history)
+    before = after(started())
+    named = {claim.uid: {"n2"}, "p1-6": {"n3"}}
+    assert touched(claim, before, now, NOBODY, named) == {"n1", "n2"}
+    history.delete("Pod", "p1")
+    assert history.events[-1].uid == "p1-6"
+    assert touched(history.events[-1], now, after(history), NOBODY, named) == {"n3"}
+
+
 def test_a_ledger_touches_its_node() -> None:
     history = started()
     history.put({"apiVersion": "allocguard.dev/v1alpha1", "kind": "NodeLedger", "metadata": {"name": "n7"}})

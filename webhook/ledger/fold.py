@@ -57,13 +57,15 @@ class Seen(Struct, frozen=True, gc=False):
 
 class Ledger(Struct, frozen=True):
     """Everything that the events so far say. ``snapshot`` holds the objects, and in :attr:`Snapshot.ledgers` what is
-    booked; ``published`` are the ledgers that were among the events; ``stale`` and ``duplicates`` count events by kind.
+    booked; ``published`` are the ledgers that were among the events, and ``named`` their nodes by the UIDs of claims
+    and pods in them; ``stale`` and ``duplicates`` count events by kind.
     """
 
     snapshot: Snapshot
     seen: Map[Place, Seen] = Map()
     formulas: Formulas = Formulas()
     published: Map[str, NodeLedger] = Map()
+    named: Map[str, frozenset[str]] = Map()
     stale: Map[str, int] = Map()
     duplicates: Map[str, int] = Map()
 
@@ -83,10 +85,10 @@ def apply(ledger: Ledger, event: Event) -> tuple[Ledger, tuple[Effect, ...]]:
     else:
         ledger = replace(ledger, seen=ledger.seen.set(event.place, _seen(event)))
         if event.kind == KIND:
-            ledger, snapshot = replace(ledger, published=_published(ledger.published, event)), before
+            ledger, snapshot = _with_published(ledger, event), before
         else:
             snapshot = _put(before, event)
-    nodes = touched(event, before, snapshot, ledger.published)
+    nodes = touched(event, before, snapshot, ledger.published, ledger.named)
     for node in sorted(nodes):
         held = before.ledgers.get(node)
         made = _advanced(ledger.published.get(node), snapshot, node, formulas)
@@ -102,7 +104,6 @@ def fold(events: Iterable[Event], release: Release) -> Ledger:
     """
     seen: dict[Place, Seen] = {}
     latest: dict[Place, Event] = {}
-    published: Map[str, NodeLedger] = Map()
     counts: dict[str, dict[str, int]] = {"stale": {}, "duplicate": {}}
     formulas = Formulas()
     for event in events:
@@ -116,15 +117,17 @@ def fold(events: Iterable[Event], release: Release) -> Ledger:
             by_kind = counts[order]
             by_kind[event.kind] = by_kind.get(event.kind, 0) + 1
     snapshot = Snapshot(release)
+    stale, duplicates = (Map(counts[order]) for order in ("stale", "duplicate"))
+    ledger = Ledger(snapshot, Map(seen), formulas, stale=stale, duplicates=duplicates)
     for event in latest.values():
         if event.kind == KIND:
-            published = _published(published, event)
+            ledger = _with_published(ledger, event)
         elif event.type == "put":
             snapshot = _put(snapshot, event)
     allocated = (claim for claim in snapshot.claims.values() if claim.allocation is not None)
-    for node in {*published, *(claim_node(claim, snapshot) for claim in allocated)} - {""}:
-        snapshot = _with(snapshot, node, _advanced(published.get(node), snapshot, node, formulas))
-    return Ledger(snapshot, Map(seen), formulas, published, Map(counts["stale"]), Map(counts["duplicate"]))
+    for node in {*ledger.published, *(claim_node(claim, snapshot) for claim in allocated)} - {""}:
+        snapshot = _with(snapshot, node, _advanced(ledger.published.get(node), snapshot, node, formulas))
+    return replace(ledger, snapshot=snapshot)
 
 
 def _order(event: Event, known: Seen | None) -> Literal["new", "stale", "duplicate"]:
@@ -178,6 +181,22 @@ def _published(published: Map[str, NodeLedger], event: Event) -> Map[str, NodeLe
     if event.object is None or event.type == "gone":
         return published.delete(event.name) if event.name in published else published
     return published.set(event.name, stored_node_ledger(event.object))
+
+
+def _with_published(ledger: Ledger, event: Event) -> Ledger:
+    published, named = _published(ledger.published, event), ledger.named
+    for uid in _uids(ledger.published.get(event.name)):
+        named = named.set(uid, named[uid] - {event.name})
+    for uid in _uids(published.get(event.name)):
+        named = named.set(uid, named.get(uid, frozenset()) | {event.name})
+    return replace(ledger, published=published, named=named)
+
+
+def _uids(ledger: NodeLedger | None) -> set[str]:
+    if ledger is None:
+        return set()
+    pods = (each.pod_uid for each in ledger.reservations)
+    return {row.claim_uid for row in ledger.charges} | {each.claim_uid for each in ledger.reservations} | set(pods)
 
 
 def _advanced(held: NodeLedger | None, snapshot: Snapshot, node: str, formulas: Formulas) -> NodeLedger | None:

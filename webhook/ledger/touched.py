@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from webhook.facts.placement import claim_node, destination
 from webhook.kube.claims import Claim
@@ -11,10 +12,19 @@ from webhook.kube.raw import mapping, text
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.events import Event
 
+_NOBODY: Mapping[str, Collection[str]] = MappingProxyType({})
 
-def touched(event: Event, before: Snapshot, after: Snapshot, published: Collection[str]) -> set[str]:
+
+def touched(
+    event: Event,
+    before: Snapshot,
+    after: Snapshot,
+    published: Collection[str],
+    named: Mapping[str, Collection[str]] = _NOBODY,
+) -> set[str]:
     """The nodes whose ledger may be another one now that ``event`` led from ``before`` to ``after``, which are one
-    where it came late and only tells of something earlier. ``published`` are the nodes with a ledger among the events.
+    where it came late and only tells of something earlier. ``published`` are the nodes with a ledger among the events,
+    ``named`` those whose ledger names a claim or a pod, by its UID.
     """
     place = (event.namespace, event.name)
     match event.kind:
@@ -29,9 +39,12 @@ def touched(event: Event, before: Snapshot, after: Snapshot, published: Collecti
             if after is not before and _allocated(old) == _allocated(new):
                 # Which version of the claim is seen matters to what was booked elsewhere.
                 nodes.intersection_update(published)
-            return nodes
+            ids = (claim.id for claim in (old, new) if claim is not None)
+            return nodes.union(*(named.get(uid, ()) for uid in ids))
         case "Pod":
-            return _of_pod(before.pods.get(place), after.pods.get(place), before, after)
+            pods = before.pods.get(place), after.pods.get(place)
+            uids = (pod.uid for pod in pods if pod is not None)
+            return _of_pod(*pods, before, after).union(*(named.get(uid, ()) for uid in uids))
         case "ResourceSlice":
             pools = {item.key for snapshot in (before, after) if (item := snapshot.slices.get(event.name)) is not None}
             # A version that comes late is in neither, and may be the one that a claim was allocated by.
