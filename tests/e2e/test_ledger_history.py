@@ -1,4 +1,6 @@
-"""The journal of a guard on a real cluster: it folds to the accounts, zones and pod statuses that there are."""
+"""The journal of a guard on a real cluster: it folds to the accounts, zones and pod statuses that there are, after each
+of the drills: allocations in two zones and in one, a release that fails and is tried again, a node restart in between.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from tests.e2e.client import Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.driver import each, per
 from tests.e2e.guarding import guarded
+from tests.e2e.kinds import path
+from tests.e2e.recorder import refuse
 from tests.e2e.scenes import cpu_claim, shared_cpus
 from tests.e2e.waiting import eventually
 from webhook.cli.program import program
@@ -43,6 +47,21 @@ def node_of(export: Json, name: str) -> Json:
 
 def zones(node: Json) -> list[str]:
     return [zone["resources"]["cpu"]["claims"] for zone in node["zones"]]
+
+
+def used(cluster: Cluster, number: int, cpus: int) -> str:
+    """A claim and a pod that uses it, bound; the device that the claim got."""
+    cpu_claim(cluster, f"c{number}", cpus)
+    cluster.pod(f"p{number}", claims=[f"c{number}"], cpu="1")
+    cluster.scheduled(f"p{number}")
+    result: Json = cluster.allocated(f"c{number}")["status"]["allocation"]["devices"]["results"][0]
+    return str(result["device"])
+
+
+def entries(cluster: Cluster, export: Json) -> dict[str, str]:
+    """The cpu that pod statuses book in ``export``, by pod of the test's namespace."""
+    rows = (row for row in export["statement"]["pods"] if row["namespace"] == cluster.ns)
+    return {row["name"]: row["entries"][0]["amounts"]["cpu"] for row in rows}
 
 
 def test_a_history_folds_to_what_there_is_also_across_a_restart(cluster: Cluster, tmp_path: Path) -> None:
@@ -85,3 +104,80 @@ def test_a_history_folds_to_what_there_is_also_across_a_restart(cluster: Cluster
     assert code == 0
     assert f"bound on {node}" in text
     assert "sha256:" in text
+
+
+def test_drill_across_zones_and_in_the_same_zone(cluster: Cluster, tmp_path: Path) -> None:
+    """Two claims that fit no zone together are in two, a small one shares one of them: each zone has its own."""
+    journal, export = tmp_path / "journal", tmp_path / "export.json"
+    driver = shared_cpus(cluster, devices=2)
+    guarded(cluster, f"--journal={journal}")
+    devices = [used(cluster, number, cpus) for number, cpus in enumerate((5, 5, 2))]
+    assert devices[0] != devices[1]
+    told = eventually(lambda: history(cluster, journal, export))
+    node = node_of(told, driver.node)
+    wanted = {"group-0": 0, "group-1": 0}
+    for device, cpus in zip(devices, (5, 5, 2), strict=True):
+        wanted[device] += cpus
+    assert zones(node) == [str(wanted["group-0"]), str(wanted["group-1"])]
+    assert node["resources"]["cpu"]["claims"] == "12"
+    assert entries(cluster, told) == {"p0": "5", "p1": "5", "p2": "2"}
+
+
+def test_drill_a_release_that_fails_and_is_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    """While the claim controller cannot take the allocation away, the charge stays; once it can, it goes, once."""
+    journal, export = tmp_path / "journal", tmp_path / "export.json"
+    driver = shared_cpus(cluster)
+    guarded(cluster, f"--journal={journal}")
+    used(cluster, 1, 5)
+    failing = cluster.recorder(
+        resources=("resource.k8s.io/resourceclaims/status",), answer=lambda _: refuse(500, "InternalError", "not now")
+    )
+    cluster.delete("Pod", "p1")
+    eventually(lambda: len([each for each in failing.seen if each.what == "resourceclaims/status UPDATE"]) >= 2)
+    told = eventually(lambda: history(cluster, journal, export))
+    cpu = node_of(told, driver.node)["resources"]["cpu"]
+    assert (cpu["claims"], cpu["pods"]) == ("5", "0")
+    failing.answer = None
+    eventually(lambda: "allocation" not in cluster.get("ResourceClaim", "c1").get("status", {}), within=60)
+    told = eventually(lambda: history(cluster, journal, export))
+    assert node_of(told, driver.node)["resources"]["cpu"]["claims"] == "0"
+    assert entries(cluster, told) == {}
+    # The same claim once more is another allocation, charged once.
+    cluster.pod("p2", claims=["c1"], cpu="1")
+    cluster.scheduled("p2")
+    told = eventually(lambda: history(cluster, journal, export))
+    assert zones(node_of(told, driver.node)) == ["5"]
+    assert entries(cluster, told) == {"p2": "5"}
+
+
+def test_drill_a_node_restarts_in_the_middle(cluster: Cluster, tmp_path: Path) -> None:
+    """The slices vanish, the node comes back with another boot ID, the driver publishes anew from generation 1: what is
+    bound stays charged all the time, and what comes then is charged beside it.
+    """
+    journal, export = tmp_path / "journal", tmp_path / "export.json"
+    driver = shared_cpus(cluster, devices=2)
+    guarded(cluster, f"--journal={journal}")
+    used(cluster, 1, 5)
+    told = eventually(lambda: history(cluster, journal, export))
+    before = sorted(zones(node_of(told, driver.node)))
+
+    driver.withdraw()
+    kubelet = path("Node", driver.node, sub="status")
+    cluster.as_admin.patch(kubelet, {"status": {"nodeInfo": {"bootID": "second-boot"}}})
+    told = eventually(lambda: gone_and_equal(cluster, journal, export))
+    assert node_of(told, driver.node)["resources"]["cpu"]["claims"] == "5"
+    assert entries(cluster, told) == {"p1": "5"}
+
+    driver.publish([driver.device(f"group-{n}", {"cpus": "8"}, COSTS, zone=n) for n in range(2)])
+    used(cluster, 2, 5)
+    told = eventually(lambda: history(cluster, journal, export))
+    assert (before, zones(node_of(told, driver.node))) == (["0", "5"], ["5", "5"])
+    assert entries(cluster, told) == {"p1": "5", "p2": "5"}
+
+
+def gone_and_equal(cluster: Cluster, journal: Path, export: Path) -> Json | None:
+    """As :func:`history`, once it tells that the slices of the test's driver are gone."""
+    told = history(cluster, journal, export)
+    name = cluster.name("cpu.example.org")
+    slices = [row for row in told["events"] if row["kind"] == "ResourceSlice" and name in row["name"]] if told else []
+    return told if slices and slices[-1]["type"] == "gone" else None
