@@ -35,7 +35,7 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     if kubectl is None:
         pytest.skip("kubectl is not on the path")
     shutil.copytree(DEPLOY, tmp_path / "deploy")
-    components = [f"../deploy/components/{name}" for name in ("cert-manager", "network-policy")]
+    components = [f"../deploy/components/{name}" for name in ("cert-manager", "network-policy", "free-claims")]
     image = {"name": "allocguard", "newName": "registry.example/allocguard", "newTag": "2"}
     recipe = {"resources": ["../deploy/overlays/audit"], "components": components, "images": [image]}
     (tmp_path / "mine").mkdir()
@@ -53,6 +53,10 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     assert "--certs-secret=$(NAMESPACE)/allocguard-certs" in container(objects)["args"]
     assert named["allocguard-certs"]["dnsNames"][0] == f"allocguard.{NAMESPACE}.svc"
     assert by_kind(objects)["NetworkPolicy", "allocguard"]
+    beside = by_kind(objects)["Deployment", "allocguard-free-claims"]["spec"]["template"]
+    assert beside["spec"]["containers"][0]["image"] == "registry.example/allocguard:2"
+    selected = by_kind(objects)["Service", "allocguard"]["spec"]["selector"]
+    assert not selected.items() <= beside["metadata"]["labels"].items()
 
 
 def test_the_mode_of_each_overlay():
