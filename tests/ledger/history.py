@@ -83,14 +83,16 @@ class History:
         made["status"] = {}
         self.put(made)
 
-    def allocate(self, name: str = "c", *zones: tuple[int, str], pod_name: str = "", node_name: str = "n1") -> None:
-        """Allocate (zone, cpus), and reserve the claim for the pod."""
+    def allocate(
+        self, name: str = "c", *zones: tuple[int, str], pod_name: str = "", node_name: str = "n1", named: bool = True
+    ) -> None:
+        """Allocate (zone, cpus), and reserve the claim for the pod; ``named``: the allocation tells its node."""
         made = self.get("ResourceClaim", name)
         results = [
             result(f"zone{zone}", {"cpus": cpus}, f"r{index}", pool=node_name, shareID=f"share-{self.version}-{index}")
             for index, (zone, cpus) in enumerate(zones or ((0, "2"),))
         ]
-        made["status"] = allocated(name, *results, at=self.now, node_name=node_name)["status"]
+        made["status"] = allocated(name, *results, at=self.now, node_name=node_name if named else "")["status"]
         if pod_name:
             self.reserve(made, pod_name)
         self.put(made)

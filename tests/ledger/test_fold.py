@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec.structs import replace
 
-from tests.ledger.history import History
-from webhook.kube.node_ledger import NodeLedger, Reservation, node_ledger_object
+from tests.ledger.builders import DRIVER
+from tests.ledger.history import START, History
+from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object
 from webhook.kube.quantity import of_resource
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot
@@ -351,13 +352,55 @@ class Cluster(RuleBasedStateMachine):
         name=NAMES,
         node=NODES,
         zones=st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["1", "2"])), min_size=1, max_size=2),
+        named=st.booleans(),
+        held=st.booleans(),
     )
-    def allocate(self, name: str, node: str, zones: list[tuple[int, str]]) -> None:
+    def allocate(self, name: str, node: str, zones: list[tuple[int, str]], named: bool, held: bool) -> None:
         if not self.history.has("ResourceClaim", name):
             self.history.claim(name)
         if self.history.get("ResourceClaim", name)["status"]:
             self.history.deallocate(name)
-        self.history.allocate(name, *zones, pod_name=name, node_name=node)
+        if held:
+            self.reserve(name, node)
+        self.history.allocate(name, *zones, pod_name=name, node_name=node, named=named)
+
+    def reserve(self, name: str, node: str) -> None:
+        """What admission holds for the very allocation that is written next."""
+        claim, pod = (self.history.objects.get((kind, name)) for kind in ("ResourceClaim", "Pod"))
+        assert claim is not None
+        version = self.history.version + 1
+        uid, pod_uid = claim["metadata"]["uid"], pod["metadata"]["uid"] if pod is not None else ""
+        identity = (START + timedelta(seconds=version)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        charge = BookedCharge(
+            uid,
+            identity,
+            "r0",
+            DRIVER,
+            node,
+            "zone0",
+            "",
+            "cpu",
+            "ns",
+            name,
+            "s",
+            "u",
+            1,
+            "1",
+            "d",
+            1,
+            0,
+            "1",
+            identity,
+        )
+        held = Reservation(
+            uid, identity, "ns", name, pod_uid, "ns", name, (charge,), {"cpu": 1}, {}, identity, "a", str(version + 1)
+        )
+        self.history.put(node_ledger_object(NodeLedger(node, reservations=(held,))))
+
+    @rule(name=NAMES)
+    def rewrite(self, name: str) -> None:
+        if self.history.has("ResourceClaim", name):
+            self.history.put(self.history.get("ResourceClaim", name))
 
     @rule(name=NAMES)
     def deallocate(self, name: str) -> None:
