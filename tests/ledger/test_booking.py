@@ -3,70 +3,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.ledger.booked import AT, LATER, amounts, at, book, claim, grp, reserved, unallocated
 from tests.ledger.builders import (
-    allocated,
     container,
     device,
     entry,
     node,
     old,
     pod,
-    result,
     slice_of,
     world,
 )
-from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object, read_node_ledger
-from webhook.kube.quantity import of_resource
-from webhook.kube.snapshot import Snapshot
+from webhook.kube.node_ledger import NodeLedger, node_ledger_object, read_node_ledger
 from webhook.ledger.booking import advance
-from webhook.ledger.formulas import Formulas
 
 Json = dict[str, Any]
-AT, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
-
-
-def at(version: int, obj: Json, **metadata: Any) -> Json:
-    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version), **metadata}}
-
-
-def grp(multiplier: str = "1", version: int = 10, **more: Any) -> Json:
-    return at(version, slice_of(device("grp", old(multiplier, "cpus"), capacity={"cpus": "8"}, zone=1), **more))
-
-
-def claim(name: str = "c", consumed: str = "4", version: int = 20, **more: Any) -> Json:
-    return at(version, allocated(name, result(consumed={"cpus": consumed}), **more))
-
-
-def unallocated(name: str = "c", version: int = 30) -> Json:
-    made = claim(name, version=version)
-    made["status"] = {}
-    return made
-
-
-def amounts(ledger: NodeLedger) -> list[tuple[str, str, str]]:
-    return [(row.name, row.device, of_resource(row.resource, row.amount)) for row in ledger.charges]
-
-
-def book(*objs: Json, held: NodeLedger | None = None, formulas: Formulas | None = None) -> NodeLedger:
-    return advance(held, world(*objs), "n1", formulas)
-
-
-def reserved(row: BookedCharge, pod_name: str = "p1", **more: Any) -> Reservation:
-    fields: dict[str, Any] = {
-        "claim_uid": row.claim_uid,
-        "allocation": row.allocation,
-        "namespace": row.namespace,
-        "name": row.name,
-        "pod_uid": f"uid-{pod_name}",
-        "pod_namespace": "ns",
-        "pod_name": pod_name,
-        "charges": (row,),
-        "pod_request": {"cpu": 1},
-        "siblings": {},
-        "taken": AT,
-        "holder": "a",
-    }
-    return Reservation(**{**fields, **more})
 
 
 def test_an_allocation_is_booked_with_the_version_of_its_mapping() -> None:
@@ -209,36 +160,6 @@ def test_a_view_cannot_tell_that_a_reservation_is_dead() -> None:
     held = NodeLedger("n1", reservations=(reserved(row),))
     for objs in ([], [unallocated()], [claim(at=LATER, version=40)]):
         assert book(node(), grp(), *objs, held=held).reservations == held.reservations
-
-
-def history(*slices: Json, first: int) -> Formulas:
-    made = Formulas().with_allocation("uid-c", AT, first)
-    for item in slices:
-        made = made.with_slice(Snapshot().put(item).slices[item["metadata"]["name"]])
-    return made
-
-
-@pytest.mark.parametrize(
-    ("first", "amount", "version"),
-    [(5, "4", "10"), (10, "4", "10"), (15, "4", "10"), (21, "8", "20"), (31, "12", "30")],
-)
-def test_the_version_of_the_mapping_is_the_one_before_the_allocation(first: int, amount: str, version: str) -> None:
-    versions = [grp("1", 10), grp("2", 20), grp("3", 30)]
-    for seen in (versions, versions[::-1]):
-        made = book(node(), grp("3", 30), claim(version=40), formulas=history(*seen, first=first))
-        assert [(of_resource("cpu", row.amount), row.resource_version) for row in made.charges] == [(amount, version)]
-
-
-def test_a_resource_that_a_later_version_adds_is_charged_from_then_on() -> None:
-    both = device("grp", old("1", "cpus"), old("1Gi", "cpus", "memory"), capacity={"cpus": "8"})
-    later = at(30, slice_of(both))
-    made = book(node(), later, claim(), formulas=history(grp("1", 10), later, first=20))
-    assert [(row.resource, row.resource_version) for row in made.charges] == [("cpu", "10"), ("memory", "30")]
-
-
-def test_what_was_mapped_no_more_when_it_was_allocated_costs_nothing() -> None:
-    bare = at(15, slice_of(device("grp", capacity={"cpus": "8"})))
-    assert not book(node(), bare, claim(), formulas=history(grp("1", 10), bare, first=20)).charges
 
 
 def test_an_earlier_allocation_of_the_same_identity_is_not_the_reserved_one() -> None:

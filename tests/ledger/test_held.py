@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.ledger.booked import LATER, at, book, claim, grp, reserved, unallocated
 from tests.ledger.builders import (
     allocated,
     claim_in,
@@ -17,7 +18,6 @@ from tests.ledger.builders import (
     slice_of,
     world,
 )
-from tests.ledger.test_booking import LATER, at, book, claim, grp, reserved, unallocated
 from webhook.facts.fit import fit_problems
 from webhook.kube.node_ledger import NodeLedger, node_ledger_object
 from webhook.kube.quantity import of_resource

@@ -1,0 +1,61 @@
+from typing import Any
+
+import pytest
+
+from tests.ledger.booked import AT, at, book, claim, grp
+from tests.ledger.builders import device, node, old, slice_of
+from webhook.kube.quantity import of_resource
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.formulas import Formulas, version
+
+Json = dict[str, Any]
+
+
+@pytest.mark.parametrize(("text", "number"), [("17", 17), ("0", 0), ("", -1), ("x1", -1), ("-3", -1), ("\u0663", -1)])
+def test_a_version_is_a_number_or_none(text: str, number: int) -> None:
+    assert version(text) == number
+
+
+def test_the_lowest_version_of_a_claim_with_an_allocation_counts() -> None:
+    made = Formulas()
+    for seen in (30, 21, 25, -1):
+        made = made.with_allocation("uid-c", AT, seen)
+    snapshot = Snapshot().put(claim())
+    assert made.first_seen(snapshot.claims["ns", "c"]) == "21"
+    assert Formulas().first_seen(snapshot.claims["ns", "c"]) == ""
+
+
+def test_a_version_of_a_slice_is_kept_once() -> None:
+    item = Snapshot().put(grp()).slices["s1"]
+    made = Formulas().with_slice(item)
+    assert made.with_slice(item) is made
+
+
+def history(*slices: Json, first: int) -> Formulas:
+    made = Formulas().with_allocation("uid-c", AT, first)
+    for item in slices:
+        made = made.with_slice(Snapshot().put(item).slices[item["metadata"]["name"]])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "amount", "version"),
+    [(5, "4", "10"), (10, "4", "10"), (15, "4", "10"), (21, "8", "20"), (31, "12", "30")],
+)
+def test_the_version_of_the_mapping_is_the_one_before_the_allocation(first: int, amount: str, version: str) -> None:
+    versions = [grp("1", 10), grp("2", 20), grp("3", 30)]
+    for seen in (versions, versions[::-1]):
+        made = book(node(), grp("3", 30), claim(version=40), formulas=history(*seen, first=first))
+        assert [(of_resource("cpu", row.amount), row.resource_version) for row in made.charges] == [(amount, version)]
+
+
+def test_a_resource_that_a_later_version_adds_is_charged_from_then_on() -> None:
+    both = device("grp", old("1", "cpus"), old("1Gi", "cpus", "memory"), capacity={"cpus": "8"})
+    later = at(30, slice_of(both))
+    made = book(node(), later, claim(), formulas=history(grp("1", 10), later, first=20))
+    assert [(row.resource, row.resource_version) for row in made.charges] == [("cpu", "10"), ("memory", "30")]
+
+
+def test_what_was_mapped_no_more_when_it_was_allocated_costs_nothing() -> None:
+    bare = at(15, slice_of(device("grp", capacity={"cpus": "8"})))
+    assert not book(node(), bare, claim(), formulas=history(grp("1", 10), bare, first=20)).charges
