@@ -5,6 +5,7 @@ Everything here is a set that only grows, so what it answers depends on what was
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from sys import maxsize
 
@@ -36,9 +37,11 @@ class Formulas(Struct, frozen=True):
     def with_slice(self, item: Slice) -> Formulas:
         """These formulas and the version that ``item`` is."""
         known = self.slices.get(item.key, ())
-        if any(_order(other) == _order(item) for other in reversed(known)):
+        order = _order(item)
+        place = bisect_left(known, order, key=_order)
+        if place < len(known) and _order(known[place]) == order:
             return self
-        return Formulas(self.slices.set(item.key, tuple(sorted((*known, item), key=_order))), self.allocations)
+        return Formulas(self.slices.set(item.key, (*known[:place], item, *known[place:])), self.allocations)
 
     def with_allocation(self, claim: str, identity: str, seen: int) -> Formulas:
         """These formulas, and that the claim of this UID had the allocation of this identity at version ``seen``."""
@@ -72,13 +75,21 @@ class Formulas(Struct, frozen=True):
                         yield charge
 
     def _versions(self, result: Result, node: str) -> list[tuple[Slice, Device]]:
-        # A pool of several nodes may call the devices of each by the same names.
-        return [
-            (item, device)
-            for item in self.slices.get((result.driver, result.pool), ())
-            for device in item.devices
-            if device.name == result.device and (not node or offers(item, device) in ("", node))
-        ]
+        found: list[tuple[Slice, Device]] = []
+        place = 0
+        for item in self.slices.get((result.driver, result.pool), ()):
+            devices = item.devices
+            # From one version to the next a device stays where it is, nearly always.
+            if place >= len(devices) or devices[place].name != result.device:
+                place = next((index for index, each in enumerate(devices) if each.name == result.device), -1)
+                if place < 0:
+                    place = 0
+                    continue
+            device = devices[place]
+            # A pool of several nodes may call the devices of each by the same names.
+            if not node or offers(item, device) in ("", node):
+                found.append((item, device))
+        return found
 
 
 def _order(item: Slice) -> tuple[int, str, str, int, bytes]:
