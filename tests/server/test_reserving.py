@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +206,27 @@ def test_a_server_that_does_not_answer_is_no_reason_to_allow(make: Callable[...,
         assert server.count('reservations_total{outcome="failed"}') == 1
         server.api.cut = False
         assert (await server.ask(review("a", "d0")))["allowed"]
+
+    run(test())
+
+
+@pytest.mark.parametrize(("age", "allowed"), [(90, True), (91, False)])
+def test_on_a_view_that_is_older_than_reservations_last_nothing_is_allowed(
+    make: Callable[..., Server], age: int, allowed: bool
+) -> None:
+    async def test() -> None:
+        server = make()
+        # For the driver's sake it might be older.
+        window = {"stage": "General", "freshness": {"window": "300s"}}
+        server.see({"kind": "DriverRollout", "metadata": {"name": DRIVER}, "spec": window})
+        snapshot = server.view.snapshot
+        seen = snapshot.seen.set("Pod", NOW - timedelta(seconds=age)).set("Node", NOW)
+        server.view.snapshot = replace(snapshot, seen=seen)
+        response = await server.ask(review("a", "d0"))
+        assert response["allowed"] is allowed
+        if not allowed:
+            assert "node n1: what is known of Pod is more than 90 seconds old, needs" in said(response)
+            assert server.api.objects == {}
 
     run(test())
 

@@ -25,10 +25,12 @@ from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.formulas import version
-from webhook.ledger.reserve import reservation, taken
+from webhook.ledger.reserve import LIFE, reservation, taken
 
 # Seconds after which what we wrote no longer goes before what the watch shows; a swap tells when that is too old.
 OURS = 5.0
+# What an account is summed up from.
+_COUNTED = ("Node", "Pod", "ResourceClaim")
 # The gravest first: the action of the policies that judged the write is what a missing reservation comes under.
 _ACTIONS = ("Deny", "Warn", "Audit")
 
@@ -132,7 +134,9 @@ class Reserving:
             turn = self._turns[node] = asyncio.Lock()
         try:
             async with asyncio.timeout(until - begun), turn:
-                verdict, problem = await self._take(verdict, wanted, judge)
+                problem = _stale(verdict)
+                if not problem:
+                    verdict, problem = await self._take(verdict, wanted, judge)
         except TimeoutError:
             problem = "the time of the request was spent"
         except Unreachable as error:
@@ -175,6 +179,15 @@ def _judge(verdict: Verdict) -> tuple[str, str] | None:
     """The policy, with its action, in whose name a missing reservation is told: the strictest that judged the write."""
     judges = [(each.policy, each.action) for each in verdict.evaluation.policies if each.matched]
     return min(judges, key=lambda each: _ACTIONS.index(each[1]), default=None)
+
+
+def _stale(verdict: Verdict) -> str:
+    """What of the view that ``verdict`` was made on is older than reservations last: they hold pods and claims for no
+    longer, since everybody has seen them then. For a driver the view may be older.
+    """
+    facts = verdict.evaluation.facts
+    old = [kind for kind in _COUNTED if (at := facts.snapshot.seen.get(kind)) is not None and facts.now - at > LIFE]
+    return f"what is known of {' and '.join(old)} is more than {LIFE.total_seconds():.0f} seconds old" if old else ""
 
 
 def _refused(verdict: Verdict, node: str, problem: str) -> Verdict:
