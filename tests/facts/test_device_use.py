@@ -157,3 +157,57 @@ def test_the_partitionable_device_of_the_samples():
 
     assert device_problems(as_claim(write("x", "gpu-0-half-a", "gpu-0-half-b")), snapshot) == []
     assert "counters-overcommit" in rules(device_problems(as_claim(write("x", "gpu-0-full", "gpu-0-half-b")), snapshot))
+
+
+def reserving(device, amount, resource="cpu", claim_name="c9", share="s9"):
+    """A ledger that holds this of a device for a claim whose allocation nobody has seen."""
+    name = {
+        "claimUID": f"uid-{claim_name}",
+        "allocation": "2026-11-20T09:29:00Z",
+        "namespace": "ns",
+        "name": claim_name,
+    }
+    charge = {**name, "driver": "d.example", "pool": "n1", "device": device, "resource": resource, "amount": amount}
+    charges = [{**charge, "shareID": share} if share else charge]
+    return {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "NodeLedger",
+        "metadata": {"name": "n1"},
+        "status": {"reservations": [{**name, "charges": charges}]},
+    }
+
+
+def used(write, *objs):
+    return rules(judge(write, *objs))
+
+
+def test_an_exclusive_device_that_is_reserved_is_taken():
+    device, write = (
+        slice_of(gpu("gpu-0", {"cpu": {"allocationMultiplier": "2"}})),
+        claim(results=[result("gpu-0", None)]),
+    )
+    assert used(write, device, reserving("gpu-0", "2", share="")) == ["exclusive-device-taken"]
+    assert used(write, device, reserving("gpu-1", "2", share="")) == []
+    own = reserving("gpu-0", "2", claim_name="c1", share="")
+    assert used(write, device, own) == []
+    seen = claim("c9", results=[result("gpu-1", None)], stamp="2026-11-20T09:29:00Z")
+    assert used(write, device, seen, reserving("gpu-0", "2", share="")) == []
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "held", "over"), [("1", "4", False), ("1", "5", True), ("500m", "2", False), ("500m", "2500m", True)]
+)
+def test_capacity_that_is_reserved_is_not_given_away(multiplier, held, over):
+    costs = {
+        "cpu": {"capacityKey": "cpus", "allocationMultiplier": multiplier},
+        "memory": {"allocationMultiplier": "1Gi"},
+    }
+    device = slice_of(grp(nodeAllocatableResourceMappings=costs))
+    found = used(claim(results=[result(cpus="4")]), device, reserving("grp", held))
+    assert found == (["device-overcommit"] if over else [])
+
+
+def test_a_cost_that_follows_no_capacity_says_nothing_of_it():
+    costs = {"cpu": {"capacityKey": "cpus", "allocationMultiplier": "1"}, "memory": {"allocationMultiplier": "1Gi"}}
+    device = slice_of(grp(nodeAllocatableResourceMappings=costs))
+    assert used(claim(results=[result(cpus="8")]), device, reserving("grp", "1Gi", "memory")) == []

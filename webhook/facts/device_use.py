@@ -8,10 +8,12 @@ nothing from anybody. Other claims are found by index: the cost does not depend 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from webhook.facts.pool_survey import survey, view
 from webhook.kube.claims import Claim, Result
 from webhook.kube.finding import Finding
+from webhook.kube.node_ledger import BookedCharge
 from webhook.kube.quantity import Number, canonical, try_parse
 from webhook.kube.raw import mapping, text
 from webhook.kube.resource import Device, Slice
@@ -25,7 +27,9 @@ Identity = tuple[str, str, str]
 def use_problems(
     claim: Claim, offers: Mapping[int, tuple[Slice, Device]], snapshot: Snapshot, node: str
 ) -> list[Finding]:
-    """What others already hold of the devices of ``claim``; ``offers`` are its published devices by result index."""
+    """What others already hold of the devices of ``claim``, or are about to, as the ledger of ``node`` has it;
+    ``offers`` are its published devices by result index.
+    """
     if claim.allocation is None:
         return []
     found: list[Finding] = []
@@ -36,11 +40,12 @@ def use_problems(
     for identity, results in groups.items():
         device = offers[results[0].index][1]
         others = list(_holders(snapshot, identity, claim))
+        coming = list(_reserved(snapshot, node, identity, claim))
         if device.multiple:
             found += _share_problems(results, others)
-            found += _capacity_problems(device, results, others)
+            found += _capacity_problems(device, results, others, coming)
         else:
-            found += _exclusive_problems(device, results, others)
+            found += _exclusive_problems(device, results, others, coming)
     pools = {identity[:2] for identity, results in groups.items() if offers[results[0].index][1].counters}
     for pool in pools:
         mine = {
@@ -60,7 +65,21 @@ def _holders(snapshot: Snapshot, identity: Identity, claim: Claim) -> Iterator[t
                     yield other, result
 
 
-def _exclusive_problems(device: Device, results: list[Result], others: list[tuple[Claim, Result]]) -> list[Finding]:
+def _reserved(snapshot: Snapshot, node: str, identity: Identity, claim: Claim) -> Iterator[BookedCharge]:
+    """What is reserved of the device for allocations that the snapshot does not show yet."""
+    ledger = snapshot.ledgers.get(node)
+    for each in ledger.reservations if ledger is not None else ():
+        if each.claim_uid != claim.id and each.charges:
+            seen = snapshot.claims_by_uid.get(each.claim_uid)
+            if seen is None or seen.allocation is None or seen.allocation.identity != each.allocation:
+                yield from (
+                    charge for charge in each.charges if (charge.driver, charge.pool, charge.device) == identity
+                )
+
+
+def _exclusive_problems(
+    device: Device, results: list[Result], others: list[tuple[Claim, Result]], coming: list[BookedCharge]
+) -> list[Finding]:
     path = f"{_RESULTS}[{results[-1].index}].device"
     needs = "a free device"
     if others:
@@ -69,6 +88,12 @@ def _exclusive_problems(device: Device, results: list[Result], others: list[tupl
         has = f"device {device.name}, held by claim {holder.key}{state}"
         fix = f"wait until {holder.key} is released" if holder.deleting else "release one of the two claims"
         return [Finding("exclusive-device-taken", path, has, needs, fix)]
+    if coming:
+        holder_key = f"{coming[0].namespace}/{coming[0].name}"
+        has = f"device {device.name}, reserved for claim {holder_key}, whose allocation is not seen yet"
+        return [
+            Finding("exclusive-device-taken", path, has, needs, f"wait until {holder_key} is allocated or released")
+        ]
     if len(results) > 1:
         has = f"device {device.name} twice in this claim"
         return [Finding("exclusive-device-taken", path, has, f"{needs} for each result")]
@@ -94,13 +119,30 @@ def _positive(results: list[Result], name: str) -> list[Number]:
     return [amount for amount in amounts if amount > 0]
 
 
-def _capacity_problems(device: Device, results: list[Result], others: list[tuple[Claim, Result]]) -> list[Finding]:
+def _consumed(device: Device, charge: BookedCharge) -> Mapping[str, Number]:
+    """What a charge that follows a capacity says that is consumed of it."""
+    return {
+        cost.capacity_key: Fraction(charge.amount) / cost.multiplier
+        for cost in device.effective_costs
+        if cost.resource == charge.resource and cost.capacity_key is not None and cost.multiplier
+    }
+
+
+def _capacity_problems(
+    device: Device, results: list[Result], others: list[tuple[Claim, Result]], coming: list[BookedCharge]
+) -> list[Finding]:
     found: list[Finding] = []
+    promised: dict[str, dict[tuple[str, str], Number]] = {}
+    for charge in coming:
+        for name, amount in _consumed(device, charge).items():
+            # Several resources may follow one capacity, which a share consumes once.
+            promised.setdefault(name, {})[charge.claim_uid, charge.share_id] = amount
     for name in device.capacity:
         value = device.capacity_value(name)
         mine = _positive(results, name)
         # A negative amount of another claim must not make room: it counts as nothing.
         held = _positive([result for _, result in others], name)
+        held += [amount for amount in promised.get(name, {}).values() if amount > 0]
         total = sum(mine) + sum(held)
         if value is None or not mine or total <= value:
             continue
