@@ -69,14 +69,14 @@ class Memory:
     async def patch(self, path: str, body: Json, kind: str, **params: object) -> Json:
         """Merge ``body`` into the object, or into that of its status."""
         await self._answer()
-        path = path.removesuffix("/status")
+        of_status, path = path.endswith("/status"), path.removesuffix("/status")
         stored = self.objects.get(path)
         if stored is None or kind != "merge":
             raise ApiError(404, "NotFound", f"{path} not found")
         version = (body.get("metadata") or {}).get("resourceVersion")
         if version not in (None, stored["metadata"]["resourceVersion"]):
             raise ApiError(409, "Conflict", "the object has been modified")
-        changes = {name: part for name, part in body.items() if name != "metadata"}
+        changes = {name: part for name, part in body.items() if (name == "status") == of_status and name != "metadata"}
         return self.put(path, _merged(stored, changes))
 
     async def delete(self, path: str, body: Json | None = None, **params: object) -> Json:

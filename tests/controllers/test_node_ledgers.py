@@ -299,6 +299,21 @@ def test_a_node_that_is_gone_takes_its_empty_ledger_along() -> None:
     run(test())
 
 
+def test_a_node_made_again_has_its_ledger_written_once_more() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        await world.publish()
+        world.gone("Node", "n1")
+        await world.publish()
+        world.see(node(uid="u2", cpu="10"))
+        ledger = await world.publish()
+        assert (ledger.node_uid, len(ledger.charges)) == ("u2", 1)
+        assert await world.publish() == ledger
+
+    run(test())
+
+
 def test_a_ledger_that_cannot_be_read_is_left_alone_and_told() -> None:
     async def test() -> None:
         world = World()

@@ -490,3 +490,45 @@ def test_the_order_of_objects_changes_nothing(shuffle: random.Random) -> None:
     snapshot = build(mixed, Release(36))
     for name in ("kiln-01", "forge-01"):
         assert page(snapshot, name) == page(wanted, name)
+
+
+RACK = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["a"]}]}
+NET = {"nodeSelector": {"nodeSelectorTerms": [RACK]}}
+
+
+def _labelled(rack: str) -> Json:
+    made = node("n2", "u2")
+    made["metadata"]["labels"]["rack"] = rack
+    return made
+
+
+def _elsewhere() -> list[Json]:
+    """A pod of n1 that uses a claim of n2, whose devices choose nodes by a label."""
+    net = slice_of(device("grp", old("1", "cpus"), capacity={"cpus": "8"}), pool="net", name="net", **NET)
+    user = pod("p1", container(claims=("c",)), claims=("c",))
+    return [_labelled("a"), net, allocated("c", shared("2", pool="net"), pods=("p1",), node_name="n2"), user]
+
+
+def _coming() -> list[Json]:
+    """A pod on its way to n1, where one of its claims is."""
+    overhead = new("cpu", {"capacityMultiplier": "1", "capacityKey": "cpus"}, {"perPod": "250m"})
+    local = slice_of(device("grp", overhead, capacity={"cpus": "8"}))
+    net = slice_of(device("grp", overhead, capacity={"cpus": "8"}), pool="net", name="net", allNodes=True)
+    user = pod("p1", container(claims=("a", "b")), claims=("a", "b"), node_name="", phase="Pending")
+    return [local, net, allocated("a", shared("2"), pods=("p1",)), user]
+
+
+@pytest.mark.parametrize(
+    ("objs", "change", "minor"),
+    [
+        ([pod("p1", container(), entries=[entry("c", cpu="2")])], allocated("c", node_name=""), 36),
+        (_elsewhere(), _labelled("b"), 36),
+        (_coming(), allocated("b", shared("2", pool="net"), pods=("p1",), node_name=""), 37),
+    ],
+    ids=["a claim of an entry alone", "labels of another node", "another claim of a pod that is coming"],
+)
+def test_a_page_follows_everything_that_it_is_made_from(objs: list[Json], change: Json, minor: int) -> None:
+    remembering, before = Book(), world(node(), *objs, minor=minor)
+    first = remembering.page(before, "n1")
+    after = before.put(change)
+    assert remembering.page(after, "n1") == page(after) != first

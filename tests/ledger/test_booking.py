@@ -87,6 +87,13 @@ def test_a_node_made_again_owes_nothing_for_what_was_on_the_one_before() -> None
     assert (after.node_uid, amounts(after)) == ("u2", [("d", "grp", "4")])
 
 
+def test_what_was_booked_on_the_node_before_is_not_taken_over() -> None:
+    holder = claim(node_name="")
+    first = book(node(), grp(), holder)
+    assert book(node(), holder, held=first).charges == first.charges
+    assert book(node(uid="u2"), holder, held=first).charges == ()
+
+
 def test_a_node_that_is_not_there_keeps_what_is_allocated() -> None:
     first = book(node(), grp(), claim())
     assert book(grp(), claim(), held=first) == first

@@ -141,8 +141,9 @@ def node_ledger_object(
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": metadata,
-        "spec": {"nodeName": ledger.node, "nodeUID": ledger.node_uid},
+        "spec": {"nodeName": ledger.node},
         "status": {
+            "nodeUID": ledger.node_uid,
             "bootID": ledger.boot_id,
             "charges": [_charge_json(charge) for charge in ledger.charges],
             "reservations": [_reservation_json(reservation) for reservation in ledger.reservations],
@@ -224,7 +225,7 @@ def read_node_ledger(obj: object) -> NodeLedger:
     )
     return NodeLedger(
         node,
-        _text(spec, "nodeUID", "spec"),
+        _text(status, "nodeUID", "status"),
         _text(metadata, "resourceVersion", "metadata"),
         charges,
         reservations,

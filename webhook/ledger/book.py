@@ -151,22 +151,39 @@ def _inputs(snapshot: Snapshot, node: str, held: Held) -> Iterator[object]:
     for uid in held.pods:
         yield snapshot.pods_by_uid.get(uid)
     for pod in (*pods, *nominated):
-        for name in pod.claim_names.values():
-            claim = snapshot.claims.get((pod.namespace, name))
+        for claim in _claims_of(pod, snapshot):
             yield claim
             if claim is not None:
                 elsewhere.append(claim)
     for pool in pools:
         elsewhere += [claim for claim in snapshot.pool_claims.get(pool, ()) if not _named(claim)]
+    for claim in [*elsewhere]:
+        for pod in consumers(claim, snapshot):
+            if not pod.node and pod.nominated != node:
+                # It comes with all of its claims.
+                for other in _claims_of(pod, snapshot):
+                    yield other
+                    if other is not None:
+                        elsewhere.append(other)
     for claim in elsewhere:
         if claim.allocation is not None:
             for result in claim.allocation.results:
                 if (result.driver, result.pool) not in pools:
                     yield snapshot.pools.get((result.driver, result.pool), _NOTHING)
                 yield snapshot.device_claims.get(result.identity, _NOTHING)
+            place = claim_node(claim, snapshot)
+            if place != node:
+                # Whether its devices apply there is a matter of the labels.
+                yield snapshot.nodes.get(place)
         for holder in claim.reserved_for:
             yield snapshot.pods_by_uid.get(holder.uid)
             yield snapshot.pods.get((claim.namespace, holder.name))
+
+
+def _claims_of(pod: Pod, snapshot: Snapshot) -> Iterator[Claim | None]:
+    """The claims that a pod uses, and those that its status has entries for."""
+    for name in (*pod.claim_names.values(), *(entry.claim for entry in pod.entries)):
+        yield snapshot.claims.get((pod.namespace, name))
 
 
 def _named(claim: Claim) -> bool:

@@ -71,8 +71,9 @@ def advance(
         if not left_behind(claim, made, known):
             for charge in made.charges:
                 booked[charge.key] = mine.get(charge.key) or booked_charge(charge, first)
-    others = (row for row in seen.values() if row.claim_uid not in settled)
-    booked |= _kept(others, snapshot, node, alive)
+    if before.node_uid in ("", known.uid):
+        others = (row for row in seen.values() if row.claim_uid not in settled)
+        booked |= _kept(others, snapshot, node, alive)
     return replace(
         before,
         node_uid=known.uid,
