@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from webhook.facts.account import Amounts, add
 from webhook.facts.mapping_amounts import finer_than_nano
@@ -20,8 +20,7 @@ TIMES = " \N{MULTIPLICATION SIGN} "
 _RESULTS = "status.allocation.devices.results"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCharge:
+class DeviceCharge(Struct, frozen=True):
     """What one allocated device costs of one resource by its mapping: ``amount`` in base units, ``formula`` as people
     read it (consumed capacity, or one device, times the multiplier), ``zone`` where it is one known zone.
     """
@@ -40,8 +39,7 @@ class DeviceCharge:
         return self.device.digest
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(Struct, frozen=True):
     """What a claim costs its node. ``amounts`` by mappings, once per claim; ``per_pod`` and ``per_container`` are the
     overheads of 1.37, summed over the devices. ``missing`` are the results whose device no slice offers any more.
 
