@@ -143,7 +143,7 @@ def test_what_has_not_changed_is_not_written() -> None:
         world.see(coming())
         assert (await world.publish()).resource_version == version
         assert world.controller._later == {"n1"}
-        world.controller._sums["n1"] = ({}, -100.0)
+        world.controller._sums["n1"] = (0, -100.0)
         assert (await world.publish()).resource_version != version
 
     run(test())

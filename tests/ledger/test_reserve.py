@@ -183,6 +183,19 @@ def test_a_consumer_that_is_counted_on_its_node_needs_nothing() -> None:
     assert asked(snapshot, write, before) is None
 
 
+@pytest.mark.parametrize(("seen_at", "counts"), [(20, True), (31, False)], ids=["behind", "released"])
+def test_a_view_that_is_behind_counts_what_the_leader_has_seen(seen_at: int, counts: bool) -> None:
+    """The leader has booked the allocation and counted the pod; this view has neither, or has seen the release."""
+    user = pod("p1", container(cpu="2"), claims=("a",), node_name="", phase="Pending")
+    snapshot = cluster(user, waiting("a"))
+    held = needed(snapshot, allocated("a", result("d1"), pods=("p1",)), waiting("a"))
+    ledger = NodeLedger("n1", charges=held.charges, reservations=(replace(held, charges=(), seen=True),))
+    account = Book().account(snapshot.put(waiting("a", seen_at)).with_ledger(ledger), "n1")
+    assert account is not None
+    cpu = account.resources["cpu"]
+    assert (cpu.claims, cpu.reserved) == ((3, 2) if counts else (0, 0))
+
+
 def test_what_is_held_is_not_given_again() -> None:
     users = [pod(f"p{n}", container(cpu="3"), claims=(name,), node_name="") for n, name in ((1, "a"), (2, "b"))]
     snapshot = cluster(*users, waiting("a"), waiting("b"))

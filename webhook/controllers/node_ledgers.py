@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
 
+import orjson
 from msgspec.structs import replace
 
 from webhook.cluster.api import Api, ApiError, Unreachable
@@ -78,7 +79,8 @@ class NodeLedgers:
         self._written: dict[str, tuple[NodeLedger, float]] = {}
         self._later: set[str] = set()
         self._look = 0.0
-        self._sums: dict[str, tuple[Json, float]] = {}
+        # Of the sums that were written their hash, of 15,000 nodes.
+        self._sums: dict[str, tuple[int, float]] = {}
         self._noticed: dict[str, dict[_Name, float]] = {}
         self._ended: dict[tuple[str, str], int] = {}
         self._unreadable: dict[str, str] = {}
@@ -201,8 +203,8 @@ class NodeLedgers:
         if held is None and not _wanted(snapshot, ledger):
             return True
         sums = self._summed(snapshot.with_ledger(ledger), node)
-        told, at = self._sums.get(node, ({}, -SUMS))
-        if same and sums == told:
+        told, at = self._sums.get(node, (None, -SUMS))
+        if same and _hash(sums) == told:
             return True
         if same and time.monotonic() - at < SUMS:
             self._later.add(node)
@@ -213,7 +215,7 @@ class NodeLedgers:
         obj = node_ledger_object(ledger, sums.get("resources"), sums.get("zones", ()), sums.get("differences", 0))
         written = await self._ledgers.publish(ledger, obj)
         if written.done:
-            self._sums[ledger.node] = sums, time.monotonic()
+            self._sums[ledger.node] = _hash(sums), time.monotonic()
         self._written[ledger.node] = written.ledger, time.monotonic()
         return written.done
 
@@ -301,6 +303,10 @@ def _wanted(snapshot: Snapshot, ledger: NodeLedger) -> bool:
     """Whether a node that has no ledger yet is to have this one."""
     slices = snapshot.node_slices.get(ledger.node, ())
     return bool(ledger.charges) or any(item.mapped for item in slices)
+
+
+def _hash(sums: Json) -> int:
+    return hash(orjson.dumps(sums, option=orjson.OPT_SORT_KEYS))
 
 
 def _name(reservation: Reservation) -> _Name:
