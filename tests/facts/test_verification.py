@@ -85,6 +85,15 @@ def test_resources_of_one_device_are_told_together() -> None:
     ]
 
 
+def test_a_reservation_whose_allocation_is_seen_is_booked_already() -> None:
+    held = {name: value for name, value in charge().items() if name in ("claimUID", "allocation", "namespace", "name")}
+    reserved = ledger()
+    reserved["status"]["reservations"] = [{**held, "charges": [charge()]}]
+    changed = slice_of(times("2"))
+    assert [rule for rule, _ in reasons(world(node(), changed, HELD, reserved))] == ["mapping-changed"]
+    assert reasons(world(node(), changed, claim(), reserved)) == []
+
+
 def test_a_mapping_is_acknowledged_by_its_version() -> None:
     new = digest(times("2"))
     good = rollout(resumeAt={"mappingDigests": [new]})

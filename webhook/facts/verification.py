@@ -142,11 +142,11 @@ def _holdings(slices: Same[Slice], claims: Same[Claim], ledgers: Same[NodeLedger
 
 
 def _booked(ledgers: Iterable[NodeLedger], key: Key) -> dict[tuple[str, str, str], list[BookedCharge]]:
-    """What is booked for devices of the pool, by claim, allocation and device."""
+    """What is booked or reserved for devices of the pool, by claim, allocation and device."""
     driver, pool = key
     found: dict[tuple[str, str, str], list[BookedCharge]] = {}
     for ledger in ledgers:
-        for charge in ledger.charges:
+        for charge in (*ledger.charges, *(row for each in ledger.reservations for row in each.charges)):
             if charge.driver == driver and charge.pool == pool:
                 found.setdefault((charge.claim_uid, charge.allocation, charge.device), []).append(charge)
     return found
