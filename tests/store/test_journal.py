@@ -197,6 +197,24 @@ def test_a_broken_segment_is_left_alone_and_everything_wanted_once_more(tmp_path
     assert history.gaps == [{"observed": "2026-11-30T12:00:00Z", "lost": {"journal": 1}}]
 
 
+def test_a_cluster_that_was_put_back_to_an_earlier_state_has_a_history_of_its_own(tmp_path):
+    log = []
+    with journal(tmp_path, log=log) as told_to:
+        for version in (5, 9):
+            told_to.put(claim("a", version))
+        told_to.put(claim("b", 8))
+        assert told_to.flush()
+        told_to.put(claim("a", 5))
+        assert told_to.flush()
+        assert told_to.wants()
+        told_to.put(claim("a", 6))
+        told_to.whole("ResourceClaim", [("ns", "a")])
+    assert told(tmp_path) == [("put", "a", "5"), ("put", "a", "6")]
+    assert [gap["lost"] for gap in read_history(tmp_path).gaps] == [{"journal": 1}]
+    assert [each["event"] for each in log] == ["journal begun anew", "journal events lost"]
+    assert len(segments(tmp_path)) == 2
+
+
 def test_what_waits_is_bounded_and_what_was_lost_is_told_counted_and_wanted(tmp_path, monkeypatch):
     monkeypatch.setattr("webhook.store.journal.WAITING", 20)
     log, counted = [], Counter()

@@ -11,12 +11,19 @@ from typing import Final
 from webhook.kube.raw import Json, mapping, sequence, text
 from webhook.kube.release import Release
 from webhook.ledger.events import Event, event_json, event_of
+from webhook.ledger.formulas import version
 from webhook.ledger.recorded import encoded, recorded
 from webhook.store.segment import Entry, Key, Latest, Segment
 
 # Of these a new version alone is no change: most of their writes are heartbeats and progress that is not recorded. The
 # version of a slice or claim is part of a charge.
 _BUSY: Final = frozenset({"Node", "Pod"})
+
+
+class EarlierError(Exception):
+    """An object is told in a state from before its last one: the store of the cluster was put back to an earlier one,
+    and hands out versions a second time.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ def entries(
     segment: Segment, told: Sequence[Told], lost: Mapping[str, int], release: Release | None, now: datetime
 ) -> tuple[list[Entry], Release | None]:
     """The rows for ``told``, after those of ``segment``, which was last told ``release``; and the release told last.
-    ``lost`` is how many events of each kind are missing from here on, until everything was told again.
+    ``lost`` is how many events of each kind are missing from here on, until everything was told again. Raises
+    EarlierError.
     """
     held = _Held(segment)
     made: list[Entry | None] = []
@@ -113,19 +121,22 @@ def _put(obj: Json, observed: datetime, held: _Held) -> Entry | None:
         return None
     content = _content(kept)
     known = held.get(event.place)
-    if known is not None and (known.uid, known.content) == (event.uid, content):
-        return None
+    if known is not None and known.uid == event.uid:
+        if known.content == content:
+            return None
+        if 0 <= version(event.resource_version) < version(known.version):
+            raise EarlierError(f"{'/'.join(filter(None, event.place))} at version {event.resource_version}")
     latest = Latest(event.uid, event.resource_version, content)
     held.set(event.place, latest)
     return Entry("event", encoded(event_json(event)), event.place, latest)
 
 
-def _gone(key: Key, version: str, observed: datetime, held: _Held) -> Entry | None:
+def _gone(key: Key, deleted: str, observed: datetime, held: _Held) -> Entry | None:
     known = held.get(key)
     if known is None:
         return None
     held.set(key, None)
-    event = Event("gone", *key, known.uid, version or known.version, observed, "", None)
+    event = Event("gone", *key, known.uid, deleted or known.version, observed, "", None)
     return Entry("event", encoded(event_json(event)), key, None)
 
 

@@ -19,7 +19,7 @@ from typing import Final, TextIO
 
 from webhook.kube.raw import Json
 from webhook.kube.release import Release
-from webhook.store.entries import Judged, Seen, Told, Whole, entries
+from webhook.store.entries import EarlierError, Judged, Seen, Told, Whole, entries
 from webhook.store.segment import BrokenSegmentError, Segment, number_of, remove, segments, size_of
 
 MEBIBYTE: Final = 1024 * 1024
@@ -78,7 +78,7 @@ class Journal:
         self._more = threading.Condition()
         self._accepted = self._written = self._singly = 0
         self._ending = False
-        self._wanting = False
+        self._wanting = self._anew = False
         self._problem = ""
         self._failures: Counter[str] = Counter()
         self._count: Callable[[str, int], object] | None = None
@@ -163,6 +163,10 @@ class Journal:
                     self._more.wait_for(lambda: self._ending, _PAUSES[min(tries, len(_PAUSES) - 1)])
                 tries += 1
                 continue
+            except EarlierError as error:
+                self._tell("warning", "journal begun anew", message=f"the cluster was put back: {error}")
+                self._anew = True
+                continue
             except Exception as error:  # noqa: BLE001 - a mistake of ours about one object must not end the journal
                 batch = self._singled(batch, error)
                 continue
@@ -238,20 +242,25 @@ class Journal:
                     self._count(kind, number)
 
     def _open(self) -> Segment:
-        """The segment to write to: the last of the folder where that is whole, else a new one."""
-        if self._segment is not None:
+        """The segment to write to: the last of the folder where that is whole and goes on, else a new one."""
+        if self._segment is not None and not self._anew:
             return self._segment
         self._release = None
         known = segments(self._folder)
-        if not known:
-            self._segment = Segment.make(self._folder, 1, self._clock(), None)
-            return self._segment
-        try:
-            self._segment = Segment(known[-1])
-        except BrokenSegmentError as error:
-            # It is left as it is, for whoever can make something of it.
-            self._tell("error", "journal broken", message=str(error))
-            self._segment = Segment.make(self._folder, number_of(known[-1]) + 1, self._clock(), None)
+        if self._segment is None and known and not self._anew:
+            try:
+                self._segment = Segment(known[-1])
+            except BrokenSegmentError as error:
+                # It is left as it is, for whoever can make something of it.
+                self._tell("error", "journal broken", message=str(error))
+            else:
+                return self._segment
+        if self._segment is not None:
+            self._segment.close()
+        number = number_of(known[-1]) + 1 if known else 1
+        self._segment = Segment.make(self._folder, number, self._clock(), None)
+        self._carried, self._anew = 0, False
+        if known:
             self._lost["journal"] += 1
         return self._segment
 
