@@ -84,6 +84,8 @@ def test_a_changed_value_is_found_by_the_digest():
         ({"objects": [{"kind": "Secret"}]}, r"objects\[0\].kind: has Secret, needs one of"),
         ({"objects": [{"kind": "Node", "apiVersion": "v1"}]}, r"objects\[0\].metadata.name: has nothing"),
         ({"events": [{"type": "put"}]}, r"events\[0\].name: has nothing, needs a name"),
+        ({"objects": None}, "objects: has nothing, needs a list"),
+        ({"events": {"0": {}}}, "events: has no list, needs a list"),
         ({"events": [7]}, r"events\[0\]: has no map, needs an event"),
     ],
 )
@@ -96,3 +98,7 @@ def test_what_is_no_export_is_refused_with_its_place(changes, message):
 @pytest.mark.parametrize("member", ["gaps", "statement", "journal"])
 def test_junk_in_what_is_only_told_counts_as_nothing(member, junk):
     read_export(sealed(**{member: junk}))
+
+
+def test_junk_in_a_gap_counts_as_nothing():
+    assert read_export(sealed(gaps=[3, {"observed": 3, "lost": "x"}])).gaps == ({"observed": "", "lost": {}},) * 2

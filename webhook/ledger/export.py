@@ -84,16 +84,26 @@ def read_export(value: Json) -> Export:
     release = mapping(value.get("release"))
     minor = _minor(text(release.get("version")))
     gates = {str(name): on for name, on in mapping(release.get("featureGates")).items() if isinstance(on, bool)}
-    objects = tuple(_object(each, f"objects[{index}]") for index, each in enumerate(sequence(value.get("objects"))))
-    events = tuple(read_event(each, f"events[{index}]") for index, each in enumerate(sequence(value.get("events"))))
+    objects = tuple(_object(each, f"objects[{index}]") for index, each in enumerate(_list(value, "objects")))
+    events = tuple(read_event(each, f"events[{index}]") for index, each in enumerate(_list(value, "events")))
     for index, each in enumerate(objects):
         try:
             event_of(each, begins)
         except ValueError as error:
             raise ValueError(f"objects[{index}].{error}") from None
-    gaps = tuple(mapping(each) for each in sequence(value.get("gaps")))
+    gaps = tuple(
+        {"observed": text(mapping(each).get("observed")), "lost": mapping(mapping(each).get("lost"))}
+        for each in sequence(value.get("gaps"))
+    )
     statement = mapping(value.get("statement"))
     return Export(made, Release(minor, gates), begins, objects, events, statement, gaps, text(value.get("journal")))
+
+
+def _list(value: Json, name: str) -> list[object]:
+    found = value.get(name)
+    if not isinstance(found, list):
+        raise ValueError(f"{name}: has {'nothing' if found is None else 'no list'}, needs a list")
+    return found
 
 
 def _moment(value: Json, name: str) -> datetime:
