@@ -1,9 +1,11 @@
 import copy
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,6 +178,23 @@ def test_a_snapshot_keeps_ledgers_by_node_and_tells_of_one_that_cannot_be_read()
     assert snapshot.put(other) is snapshot
     changed = snapshot.with_ledger(NodeLedger("n2"))
     assert set(changed.ledgers) == {"n1", "n2"}
+
+
+def test_sums_are_no_more_than_the_definition_takes() -> None:
+    sums = {name: {"claims": "1"} for name in ("memory", "cpu", *(f"hugepages-{size}Ki" for size in range(99)))}
+    zones = [{"zone": zone, "resources": sums} for zone in range(999)]
+    status = node_ledger_object(ledger(), sums, zones)["status"]
+    names = {"cpu", "memory"}
+    definition = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / "nodeledgers.yaml").read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    of_zones = schema["zones"]["items"]["properties"]["resources"]["maxProperties"]
+    assert (len(status["resources"]), len(status["zones"])) == (
+        schema["resources"]["maxProperties"],
+        schema["zones"]["maxItems"],
+    )
+    assert {len(zone["resources"]) for zone in status["zones"]} == {of_zones}
+    assert names <= status["resources"].keys()
+    assert names <= status["zones"][0]["resources"].keys()
 
 
 def test_a_ledger_of_a_full_node_fits_into_what_the_store_takes() -> None:

@@ -23,6 +23,9 @@ KIND = "NodeLedger"
 # More than any node has of anything; a product of absurd factors would have more digits than a quantity may have.
 _MOST = 10**36
 _NANO = 10**9
+# What the definition takes of sums: drivers may name any number of resources and zones, and a ledger is written all the
+# same.
+MOST_RESOURCES, MOST_ZONES = 64, 256
 
 T = TypeVar("T")
 
@@ -147,11 +150,16 @@ def node_ledger_object(
             "bootID": ledger.boot_id,
             "charges": [_charge_json(charge) for charge in ledger.charges],
             "reservations": [_reservation_json(reservation) for reservation in ledger.reservations],
-            "resources": resources or {},
-            "zones": list(zones),
+            "resources": _most(resources or {}),
+            "zones": [{**zone, "resources": _most(mapping(zone.get("resources")))} for zone in zones[:MOST_ZONES]],
             "differences": differences,
         },
     }
+
+
+def _most(sums: Json) -> Json:
+    kept = sorted(sums, key=lambda name: (name not in ("cpu", "memory"), name))[:MOST_RESOURCES]
+    return {name: sums[name] for name in kept}
 
 
 _CHARGE_TEXTS = {
