@@ -78,14 +78,14 @@ def test_what_is_written_is_read_again() -> None:
         charge(claim_uid="uid-a", resource="memory", amount=4 << 30, digest="", slice="", generation=0),
         reservations=(reservation(charge()), reservation(claim_uid="uid-b", pod_request={}, siblings={}, seen=True)),
     )
-    raw = node_ledger_object(full, {"cpu": {"allocatable": "8"}}, [{"zone": 0}], 2)
+    raw = node_ledger_object(full, {"cpu": {"allocatable": "8"}}, [{"zone": 0, "resources": {}}], 2)
     assert read_node_ledger(orjson.loads(orjson.dumps(raw))) == full
     assert raw["status"]["charges"][0]["amount"] == "1500m"
     assert raw["status"]["charges"][1]["amount"] == "4Gi"
     assert raw["status"]["reservations"][0]["podRequest"] == {"cpu": "100m", "memory": "1Gi"}
     assert (raw["status"]["resources"], raw["status"]["zones"], raw["status"]["differences"]) == (
         {"cpu": {"allocatable": "8"}},
-        [{"zone": 0}],
+        [{"zone": 0, "resources": {}}],
         2,
     )
 
