@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.ledger.builders import allocated, claim_in, container, device, node, old, pod, result, slice_of, world
-from webhook.facts.placement import claim_node, consumers, find_device
+from webhook.facts.placement import claim_node, consumers, find_device, moved, roams
 
 Json = dict[str, Any]
 
@@ -73,3 +73,33 @@ def test_slices_for_other_nodes_do_not_apply() -> None:
     assert allocation is not None
     assert find_device(snapshot, allocation.results[0], "n1") is None
     assert find_device(snapshot, allocation.results[0], "unknown") is not None
+
+
+def test_a_claim_that_roams_has_moved_once_its_pod_is_bound_elsewhere() -> None:
+    shelf = slice_of(device("grp"), allNodes=True)
+    held = allocated("c", result(), pods=("p1",), node_name="")
+    nodes = (node(), node("n2", "u2"), shelf, held)
+    on_its_way = pod("p1", claims=("c",), node_name="")
+    on_its_way["status"]["nominatedNodeName"] = "n1"
+    waiting, there = world(*nodes, on_its_way), world(*nodes, pod("p1", claims=("c",), node_name="n2"))
+    assert (claim_node(claim_in(waiting, "c"), waiting), claim_node(claim_in(there, "c"), there)) == ("n1", "n2")
+    assert roams(claim_in(there, "c"), there)
+    assert [moved(claim_in(each, "c"), name, each) for each in (waiting, there) for name in ("n1", "n2")] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    local = world(node(), slice_of(device("grp")), held, pod("p1", claims=("c",), node_name="n2"))
+    assert not roams(claim_in(local, "c"), local)
+    assert not moved(claim_in(local, "c"), "n1", local)
+
+
+def test_a_consumer_tells_where_a_claim_that_roams_is_and_no_other() -> None:
+    shelf = slice_of(device("grp"), allNodes=True)
+    both = allocated("c", result(), pods=("p1", "p2"), node_name="")
+    snapshot = world(node(), node("n2", "u2"), shelf, both, pod("p1", claims=("c",)), pod("p2", node_name="n2"))
+    assert claim_node(claim_in(snapshot, "c"), snapshot) == "n1"
+    assert claim_node(claim_in(snapshot, "c"), snapshot, snapshot.pods["ns", "p2"]) == "n2"
+    pinned = world(node(), shelf, allocated("c", result(), pods=("p2",)), pod("p2", node_name="n2"))
+    assert claim_node(claim_in(pinned, "c"), pinned, pinned.pods["ns", "p2"]) == "n1"

@@ -80,6 +80,20 @@ def test_a_charge_stays_when_nothing_tells_its_node_any_more() -> None:
     assert book(*objs, held=first) == first
 
 
+def test_a_claim_on_a_device_of_no_one_node_goes_where_its_pod_is_bound() -> None:
+    shelf = at(10, slice_of(device("grp", old("1", "cpus"), capacity={"cpus": "8"}), allNodes=True))
+    meant = pod("p1", container(claims=("c",)), claims=("c",), node_name="", phase="Pending")
+    meant["status"]["nominatedNodeName"] = "n1"
+    objs = (node(), node("n2", "u2"), shelf, claim(node_name="", pods=("p1",)))
+    first = book(*objs, meant)
+    assert amounts(first) == [("c", "grp", "4")]
+    there = world(*objs, pod("p1", container(claims=("c",)), claims=("c",), node_name="n2"))
+    assert advance(first, there, "n1").charges == ()
+    assert amounts(advance(None, there, "n2")) == [("c", "grp", "4")]
+    # Without its slices it is where it was.
+    assert book(*objs[:2], objs[3], meant, held=first) == first
+
+
 def test_a_node_made_again_owes_nothing_for_what_was_on_the_one_before() -> None:
     first = book(node(), grp(), claim())
     again = node(uid="u2", created=LATER)

@@ -94,6 +94,12 @@ def roams(claim: Claim, snapshot: Snapshot) -> bool:
     return allocation is not None and not allocation.node and not _device_nodes(allocation, snapshot)
 
 
+def moved(claim: Claim, node: str, snapshot: Snapshot) -> bool:
+    """Whether a claim that :func:`roams` is charged on another node than ``node`` by now: its pod is bound there."""
+    bound = next((pod.node for pod in consumers(claim, snapshot) if pod.node and not pod.terminal), node)
+    return bound != node and roams(claim, snapshot)
+
+
 def _device_nodes(allocation: Allocation, snapshot: Snapshot) -> set[str]:
     """The nodes that devices of the allocation belong to, each to one."""
     nodes: set[str] = set()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from webhook.facts.placement import moved
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import node_claims
@@ -97,7 +98,11 @@ def _kept(
     kept = (
         row
         for row in rows
-        if ((claim := snapshot.claims_by_uid.get(row.claim_uid)) is not None and not released(row, claim))
+        if (
+            (claim := snapshot.claims_by_uid.get(row.claim_uid)) is not None
+            and not released(row, claim)
+            and not moved(claim, node, snapshot)
+        )
         or (claim is None and row.claim_uid in alive)
     )
     return by_key(kept, node)

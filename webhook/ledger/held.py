@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.facts.account import ClaimPart, PodPart, add
-from webhook.facts.placement import consumers
+from webhook.facts.placement import consumers, moved
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node
 from webhook.kube.finding import Finding
@@ -82,7 +82,9 @@ class Held:
             return
         for uid, rows in self._rows.items():
             claim = snapshot.claims_by_uid.get(uid)
-            kept = [row for row in rows.values() if not released(row, claim)] if uid not in known else []
+            if uid in known or (claim is not None and moved(claim, self.node, snapshot)):
+                continue
+            kept = [row for row in rows.values() if not released(row, claim)]
             if kept:
                 names = claim.reserved_for if claim is not None else ()
                 pods = tuple(dict.fromkeys(f"{kept[0].namespace}/{each.name}" for each in names if each.is_pod))
