@@ -211,3 +211,31 @@ def test_a_cost_that_follows_no_capacity_says_nothing_of_it():
     costs = {"cpu": {"capacityKey": "cpus", "allocationMultiplier": "1"}, "memory": {"allocationMultiplier": "1Gi"}}
     device = slice_of(grp(nodeAllocatableResourceMappings=costs))
     assert used(claim(results=[result(cpus="8")]), device, reserving("grp", "1Gi", "memory")) == []
+
+
+def booked(device, version="20", **more):
+    """The same, of which the leader has seen the allocation at that version of the claim."""
+    ledger = reserving(device, "2", share="", **more)
+    [held] = ledger["status"].pop("reservations")
+    return {**ledger, "status": {"charges": [{**row, "claimVersion": version} for row in held["charges"]]}}
+
+
+@pytest.mark.parametrize(("seen_at", "taken"), [("19", True), ("20", False), ("21", False), (None, True)])
+def test_a_device_that_the_leader_has_booked_is_taken_until_its_release_is_seen(seen_at, taken):
+    device = slice_of(gpu("gpu-0", {"cpu": {"allocationMultiplier": "2"}}))
+    seen = []
+    if seen_at is not None:
+        other = claim("c9", results=[])
+        other["metadata"]["resourceVersion"] = seen_at
+        other["status"] = {}
+        seen = [other]
+    write = claim(results=[result("gpu-0", None)])
+    assert used(write, device, booked("gpu-0"), *seen) == (["exclusive-device-taken"] if taken else [])
+
+
+def test_counters_of_a_device_that_is_reserved_are_not_given_away():
+    costs = {"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}}
+    objs = pool(counted("full", "4", **costs), counted("half", "2", **costs))
+    write = claim(results=[result("half", None)])
+    assert used(write, *objs, reserving("full", "1", share="")) == ["counters-overcommit"]
+    assert used(write, *objs, reserving("half", "1", share="")) == ["exclusive-device-taken"]

@@ -37,10 +37,11 @@ def use_problems(
     for result in claim.allocation.results:
         if not result.admin and result.index in offers:
             groups.setdefault(result.identity, []).append(result)
+    unseen = _unseen(snapshot, node, claim)
     for identity, results in groups.items():
         device = offers[results[0].index][1]
         others = list(_holders(snapshot, identity, claim))
-        coming = list(_reserved(snapshot, node, identity, claim))
+        coming = [row for row in unseen if (row.driver, row.pool, row.device) == identity]
         if device.multiple:
             found += _share_problems(results, others)
             found += _capacity_problems(device, results, others, coming)
@@ -53,7 +54,8 @@ def use_problems(
             for (driver, where, name), results in groups.items()
             if (driver, where) == pool
         }
-        found += _counter_problems(claim, pool, mine, snapshot, node)
+        coming = [row for row in unseen if (row.driver, row.pool) == pool]
+        found += _counter_problems(claim, pool, mine, snapshot, node, coming)
     return found
 
 
@@ -65,16 +67,29 @@ def _holders(snapshot: Snapshot, identity: Identity, claim: Claim) -> Iterator[t
                     yield other, result
 
 
-def _reserved(snapshot: Snapshot, node: str, identity: Identity, claim: Claim) -> Iterator[BookedCharge]:
-    """What is reserved of the device for allocations that the snapshot does not show yet."""
+def _unseen(snapshot: Snapshot, node: str, claim: Claim) -> list[BookedCharge]:
+    """What the ledger of ``node`` has reserved for other claims, or booked, and the snapshot does not show yet."""
     ledger = snapshot.ledgers.get(node)
-    for each in ledger.reservations if ledger is not None else ():
-        if each.claim_uid != claim.id and each.charges:
-            seen = snapshot.claims_by_uid.get(each.claim_uid)
-            if seen is None or seen.allocation is None or seen.allocation.identity != each.allocation:
-                yield from (
-                    charge for charge in each.charges if (charge.driver, charge.pool, charge.device) == identity
-                )
+    if ledger is None:
+        return []
+    claims = snapshot.claims_by_uid
+    rows = [row for each in ledger.reservations for row in each.charges if not _allocated(row, claims)]
+    rows += [row for row in ledger.charges if not _allocated(row, claims) and not _released(row, claims)]
+    return [row for row in rows if row.claim_uid != claim.id]
+
+
+def _allocated(row: BookedCharge, claims: Mapping[str, Claim]) -> bool:
+    seen = claims.get(row.claim_uid)
+    return seen is not None and seen.allocation is not None and seen.allocation.identity == row.allocation
+
+
+def _released(row: BookedCharge, claims: Mapping[str, Claim]) -> bool:
+    """Whether the claim, without this allocation, is seen in no earlier version than it was booked in."""
+    seen = claims.get(row.claim_uid)
+    if seen is None:
+        return False
+    now, then = seen.resource_version, row.claim_version
+    return not (now.isdecimal() and then.isdecimal()) or int(now) >= int(then)
 
 
 def _exclusive_problems(
@@ -172,7 +187,12 @@ def _consumption(device: Device) -> Iterator[tuple[str, str, Number]]:
 
 
 def _counter_problems(
-    claim: Claim, pool: tuple[str, str], mine: Mapping[str, tuple[int, Device]], snapshot: Snapshot, node: str
+    claim: Claim,
+    pool: tuple[str, str],
+    mine: Mapping[str, tuple[int, Device]],
+    snapshot: Snapshot,
+    node: str,
+    coming: list[BookedCharge],
 ) -> list[Finding]:
     """Counters are consumed once by a device, however many shares of it there are (k/k#140433, k/k#139034)."""
     seen = view(snapshot, *pool, node or None)
@@ -194,6 +214,9 @@ def _counter_problems(
                 fix = f"publish {result.device} again, or release {other.key}"
                 return [Finding("counters-overcommit", f"{_RESULTS}[{first}].device", has, needs, fix)]
             held[result.device] = device
+    for row in coming:
+        if row.device not in held and row.device in offered.devices:
+            held[row.device] = offered.devices[row.device][1]
     used: dict[tuple[str, str], dict[str, Number]] = {}
     for name, device in held.items():
         for counter_set, counter, amount in _consumption(device):
