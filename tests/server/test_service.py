@@ -78,3 +78,30 @@ def test_a_review_leaves_no_circles(tmp_path: Path, what: str, own: bool) -> Non
         for _ in range(5):
             answered(service, endpoint, text)
     assert gc.collect() == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "exception", "event"),
+    [("Deny", "", "denied"), ("Warn", "", "warned"), ("Audit", "", "audited"), ("Deny", "2099-01-01T00:00:00Z", "")],
+)
+def test_what_is_found_is_logged_whatever_comes_of_it(tmp_path: Path, action: str, exception: str, event: str) -> None:
+    policy = tmp_path / "policy.yaml"
+    text = POLICY.replace("action: Deny", f"action: {action}").replace("  - {name: failing-one, ", "  - {name: sound, ")
+    text = text.replace("object.nothing == 1", "true").replace(
+        "2026-01-01T00:00:00Z", exception or "2026-01-01T00:00:00Z"
+    )
+    policy.write_text(text)
+    (tmp_path / "fleet.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": []}))
+    said = io.StringIO()
+    log = Log(said)
+    service = Service(PolicyStore([str(policy)]), Cluster([str(tmp_path / "fleet.json")]), log, lambda: NOW)
+    answered(service, "validate", json.dumps(fleet.slice_review()).encode())
+    log.close()
+    lines = [json.loads(line) for line in said.getvalue().splitlines()]
+    judged = [line for line in lines if line.get("findings")]
+    assert [line["event"] for line in judged] == ([event] if event else [])
+    for line in judged:
+        found = {"denied": [line["message"]], "warned": line["warnings"], "audited": line["audited"]}
+        assert [kind for kind, texts in found.items() if any("everything/false-one" in each for each in texts)] == [
+            event
+        ]

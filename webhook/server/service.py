@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from webhook.admission.action import Answer, apply, denies, warns
+from webhook.admission.action import MAX_CAUSES, Answer, apply, denies, warns
 from webhook.admission.decide import Judged, Verdict, decide
 from webhook.admission.decode import decode
 from webhook.admission.respond import respond
@@ -185,12 +185,14 @@ class Service:
     def _record(self, verdict: Verdict, answer: Answer) -> None:
         for judged in verdict.judged:
             self.metrics.finding(judged.policy, judged.finding.rule, _done(judged))
-        if answer.allowed and not answer.warnings and not verdict.errors:
+        audited = [judged.text for judged in verdict.judged if _only_audited(judged)]
+        if answer.allowed and not answer.warnings and not audited and not verdict.errors:
             return
         request = verdict.request
+        event = "denied" if not answer.allowed else "warned" if answer.warnings else "audited" if audited else ""
         self.log.write(
             "info" if answer.allowed else "warning",
-            "denied" if not answer.allowed else "warned" if answer.warnings else "evaluation failed",
+            event or "evaluation failed",
             endpoint=verdict.endpoint,
             uid=request.uid,
             resource=request.resource.name,
@@ -203,9 +205,16 @@ class Service:
             revision=verdict.revision,
             message=answer.message,
             warnings=answer.warnings,
+            audited=audited[:MAX_CAUSES],
             errors=verdict.errors,
             findings=answer.annotations.get("findings", ""),
         )
+
+
+def _only_audited(judged: Judged) -> bool:
+    """Whether only the operator is told of an error or a warning: its policy audits, and no exception covers it."""
+    audits = not denies(judged) and not warns(judged)
+    return audits and judged.finding.severity != "info" and not judged.exception
 
 
 def _done(judged: Judged) -> str:
