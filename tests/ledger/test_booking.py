@@ -15,6 +15,7 @@ from tests.ledger.builders import (
     world,
 )
 from webhook.kube.node_ledger import NodeLedger, node_ledger_object, read_node_ledger
+from webhook.ledger.book import Book
 from webhook.ledger.booking import advance
 
 Json = dict[str, Any]
@@ -58,6 +59,17 @@ def test_a_charge_goes_when_its_allocation_does(claims: list[Json]) -> None:
     after = book(node(), grp(), *claims, held=first)
     assert not {row.key for row in first.charges} & {row.key for row in after.charges}
     assert len(after.charges) == sum("allocation" in each["status"] for each in claims)
+
+
+@pytest.mark.parametrize(("version", "stays"), [(25, False), (19, True)])
+def test_an_allocation_on_another_node_in_the_same_second_is_another_one(version: int, stays: bool) -> None:
+    """Not so a view from before the allocation that is booked."""
+    first = book(node(), grp(), claim(version=20))
+    snapshot = world(node(), grp(), claim(version=version, node_name="n2"))
+    assert bool(advance(first, snapshot, "n1").charges) == stays
+    account = Book().account(snapshot.with_ledger(first), "n1")
+    assert account is not None
+    assert account.resources["cpu"].claims == (4 if stays else 0)
 
 
 def test_a_view_that_is_older_than_the_booking_releases_nothing() -> None:

@@ -141,19 +141,23 @@ def earlier(reservation: Reservation, claim: Claim | None) -> bool:
     return claim is not None and 0 <= version(claim.resource_version) < version(reservation.claim_version)
 
 
-def released(row: BookedCharge, claim: Claim | None) -> bool:
-    """Whether ``claim``, as it is seen, shows that what ``row`` is booked for is over: it has another allocation, or
-    none, and is no older view than the one that was booked. Of a claim that is not there (None) this says nothing.
+def released(row: BookedCharge, claim: Claim | None, node: str) -> bool:
+    """Whether ``claim``, as it is seen, shows that what ``row`` is booked for on ``node`` is over: it has another
+    allocation, or none, and is no older view than the one that was booked. One that names another node is another one,
+    made in the same second. Of a claim that is not there (None) this says nothing.
     """
-    if claim is None or allocated_as(claim, row.allocation):
+    if claim is None:
+        return False
+    place = claim.allocation.node if claim.allocation is not None else ""
+    if allocated_as(claim, row.allocation) and place in ("", node):
         return False
     now, then = version(claim.resource_version), version(row.claim_version)
     return now < 0 or now >= then
 
 
-def outdated(claim: Claim, rows: Iterable[BookedCharge]) -> bool:
-    """Whether this view of ``claim`` is older than the allocation that ``rows`` are booked for."""
-    return any(not allocated_as(claim, row.allocation) and not released(row, claim) for row in rows)
+def outdated(claim: Claim, rows: Iterable[BookedCharge], node: str) -> bool:
+    """Whether this view of ``claim`` is older than the allocation that ``rows`` are booked for on ``node``."""
+    return any(not allocated_as(claim, row.allocation) and not released(row, claim, node) for row in rows)
 
 
 def as_booked(

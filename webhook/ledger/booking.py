@@ -58,7 +58,7 @@ def advance(
     settled: set[str] = set()
     for claim in node_claims(snapshot, node):
         held_rows = rows.get(claim.id, {})
-        if claim.id in settled or outdated(claim, held_rows.values()):
+        if claim.id in settled or outdated(claim, held_rows.values(), node):
             continue
         settled.add(claim.id)
         made = claim_charges(claim, snapshot, node)
@@ -100,7 +100,7 @@ def _kept(
         for row in rows
         if (
             (claim := snapshot.claims_by_uid.get(row.claim_uid)) is not None
-            and not released(row, claim)
+            and not released(row, claim, node)
             and not moved(claim, node, snapshot)
         )
         or (claim is None and row.claim_uid in alive)

@@ -60,7 +60,7 @@ class Held:
             if before and not each.seen and not arrived(each, claim) and _counts(each, claim):
                 return True
         rows = self._rows.get(claim.id)
-        return rows is not None and outdated(claim, rows.values())
+        return rows is not None and outdated(claim, rows.values(), self.node)
 
     def unseen(self, snapshot: Snapshot) -> dict[str, list[Reservation]]:
         """The reservations whose allocation the snapshot does not show yet, by claim."""
@@ -84,7 +84,7 @@ class Held:
             claim = snapshot.claims_by_uid.get(uid)
             if uid in known or (claim is not None and moved(claim, self.node, snapshot)):
                 continue
-            kept = [row for row in rows.values() if not released(row, claim)]
+            kept = [row for row in rows.values() if not released(row, claim, self.node)]
             if kept:
                 names = claim.reserved_for if claim is not None else ()
                 pods = tuple(dict.fromkeys(f"{kept[0].namespace}/{each.name}" for each in names if each.is_pod))
