@@ -29,7 +29,8 @@ from webhook.kube.documents import Document, load
 from webhook.kube.quantity import of_resource, parse
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot, build
-from webhook.ledger.book import Book, NodeBook
+from webhook.ledger.book import Book, NodeBook, _inputs
+from webhook.ledger.held import Held
 
 Json = dict[str, Any]
 SAMPLES = Path(__file__).parents[1] / "cases" / "samples"
@@ -532,3 +533,17 @@ def test_a_page_follows_everything_that_it_is_made_from(objs: list[Json], change
     first = remembering.page(before, "n1")
     after = before.put(change)
     assert remembering.page(after, "n1") == page(after) != first
+
+
+def test_what_is_looked_at_grows_with_the_pods_of_a_shared_claim_not_with_their_square() -> None:
+    def looked_at(number: int) -> int:
+        names = [f"p{each}" for each in range(number)]
+        users = (
+            pod(name, container(claims=("c",)), claims=("c",), node_name="n1" if index % 2 else "")
+            for index, name in enumerate(names)
+        )
+        offered = slice_of(device("grp", new("memory", None, {"perPod": "10Mi"}), capacity={"cpus": "8"}))
+        snapshot = world(node(), offered, allocated("c", shared(), pods=tuple(names)), *users, minor=37)
+        return len(tuple(_inputs(snapshot, "n1", Held(None, "n1"))))
+
+    assert looked_at(64) < 3 * looked_at(32)

@@ -140,32 +140,33 @@ def _inputs(snapshot: Snapshot, node: str, held: Held) -> Iterator[object]:
     for pool in pools:
         yield snapshot.pools.get(pool, _NOTHING)
         yield snapshot.pool_claims.get(pool, _NOTHING)
-    elsewhere: list[Claim] = list(claims)
+    # Many pods may name one claim.
+    used = {id(claim): claim for claim in claims}
     placed = {claim.id for claim in claims} if held.claims else ()
     for uid in held.claims:
         if uid not in placed:
             claim = snapshot.claims_by_uid.get(uid)
             yield claim
             if claim is not None:
-                elsewhere.append(claim)
+                used[id(claim)] = claim
     for uid in held.pods:
         yield snapshot.pods_by_uid.get(uid)
     for pod in (*pods, *nominated):
         for claim in _claims_of(pod, snapshot):
             yield claim
             if claim is not None:
-                elsewhere.append(claim)
+                used[id(claim)] = claim
     for pool in pools:
-        elsewhere += [claim for claim in snapshot.pool_claims.get(pool, ()) if not _named(claim)]
-    for claim in [*elsewhere]:
+        used.update((id(claim), claim) for claim in snapshot.pool_claims.get(pool, ()) if not _named(claim))
+    for claim in [*used.values()]:
         for pod in consumers(claim, snapshot):
             if not pod.node and pod.nominated != node:
                 # It comes with all of its claims.
                 for other in _claims_of(pod, snapshot):
                     yield other
                     if other is not None:
-                        elsewhere.append(other)
-    for claim in elsewhere:
+                        used[id(other)] = other
+    for claim in used.values():
         if claim.allocation is not None:
             for result in claim.allocation.results:
                 if (result.driver, result.pool) not in pools:
