@@ -95,6 +95,27 @@ def test_exclusive_devices_run_out(count: int, fits: bool) -> None:
     assert rules(answer) == ([] if fits else ["exclusive-device-taken"])
 
 
+def test_what_a_full_zone_has_left_and_would_have_to_have() -> None:
+    cores = [device(f"g{zone}", old("1", "cpus"), capacity={"cpus": "8"}, zone=zone) for zone in (0, 1)]
+    gpus = slice_of(
+        *(device(f"gpu{cost}", old(cost), zone=0) for cost in ("4", "5")),
+        device("gpu6", old("6"), zone=1),
+        driver="gpu.example.org",
+        pool="gpus",
+        name="gpus",
+    )
+    held = [allocated(f"c{zone}", result(f"g{zone}", {"cpus": "5"})) for zone in (0, 1)]
+    selector = {"cel": {"expression": 'device.driver == "gpu.example.org"'}}
+    snapshot = world({**CLASS, "spec": {"selectors": [selector]}}, node(cpu="16"), slice_of(*cores), gpus, *held)
+    (fit,) = on(snapshot, asking()).nodes
+    assert [finding.text("p") for finding in fit.reasons] == [
+        "p/zone-overcommit: spec.devices.requests[0]: has cpu at least 4 on zone 0 of node n1, needs at most 3, which "
+        "is what is free there; release a claim there, or ask for less",
+        "p/zone-overcommit: spec.devices.requests[0]: has cpu at least 6 on zone 1 of node n1, needs at most 3, which "
+        "is what is free there; release a claim there, or ask for less",
+    ]
+
+
 def test_a_shared_device_serves_a_request_more_than_once() -> None:
     snapshot = world(CLASS, node(), slice_of(GRP))
     assert on(snapshot, asking(cpus("4", count=2))).nodes[0].fits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from webhook.facts.account import Amounts, bookable, rounded
 from webhook.facts.constraints import Values, attribute_values
@@ -48,12 +48,14 @@ class Room:
 @dataclass(slots=True)
 class Outcome:
     """``fits`` is None when the search gave up; ``sure`` is false where an unsure offer was needed; ``blocked`` tells
-    what stood in the way: ``node``, ``zone``, ``constraint``, ``device``.
+    what stood in the way: ``node``, ``zone``, ``constraint``, ``device``; ``short`` the least that was too much for a
+    resource of a zone.
     """
 
     fits: bool | None
     sure: bool = True
     blocked: frozenset[str] = frozenset()
+    short: Mapping[tuple[int, str], Number] = field(default_factory=dict)
 
 
 def assign(groups: list[list[Choice]], constraints: list[tuple[int, Constraint]], room: Room) -> Outcome:
@@ -62,7 +64,7 @@ def assign(groups: list[list[Choice]], constraints: list[tuple[int, Constraint]]
     found = search.group(0)
     if search.steps > MOST_STEPS:
         return Outcome(None, False, frozenset(search.blocked))
-    return Outcome(found, search.unsure == 0, frozenset(search.blocked))
+    return Outcome(found, search.unsure == 0, frozenset(search.blocked), search.short)
 
 
 class _Search:
@@ -75,6 +77,7 @@ class _Search:
         self.steps = 0
         self.unsure = 0
         self.blocked: set[str] = set()
+        self.short: dict[tuple[int, str], Number] = {}
         self.taken: dict[Identity, int] = {}
         self.shares: dict[tuple[Identity, str], Number] = {}
         self.counters: dict[CounterKey, Number] = {}
@@ -201,7 +204,9 @@ class _Search:
             if offer.zone is not None:
                 zone = (offer.zone, resource)
                 limit = self.room.zones.get(zone)
-                if limit is not None and rounded(resource, self.zones.get(zone, 0) + amount) > limit:
+                total = rounded(resource, self.zones.get(zone, 0) + amount)
+                if limit is not None and total > limit:
+                    self.short[zone] = min(self.short.get(zone, total), total)
                     return "zone"
         return ""
 

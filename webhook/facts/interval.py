@@ -212,14 +212,26 @@ def _why(
             )
     if found:
         return found
-    if "node" in outcome.blocked or "zone" in outcome.blocked:
-        rule = "node-overcommit" if "node" in outcome.blocked else "zone-overcommit"
-        has = "devices whose costs together are more than what is free"
+    if "node" in outcome.blocked:
+        rule, has = "node-overcommit", "devices whose costs together are more than what is free"
+    elif outcome.short:
+        return [_zone_short(path, account, zone, name, total) for (zone, name), total in sorted(outcome.short.items())]
     elif "constraint" in outcome.blocked:
         rule, has = "constraint-unmet", "no devices that meet the claim's constraints together"
     else:
         rule, has = "device-overcommit", "requests that cannot all have their devices at once"
     return [Finding(rule, path, f"{has} on node {account.node}", "a set of devices that fits", "ask for less")]
+
+
+def _zone_short(path: str, account: Account, zone: int, resource: str, total: Number) -> Finding:
+    room = of_resource(resource, max(account.zones[zone][resource].free or 0, 0))
+    return Finding(
+        "zone-overcommit",
+        path,
+        f"{resource} at least {of_resource(resource, total)} on zone {zone} of node {account.node}",
+        f"at most {room}, which is what is free there",
+        "release a claim there, or ask for less",
+    )
 
 
 class _Question:
