@@ -65,7 +65,10 @@ def test_uninstall_prints_what_goes_in_order_and_keeps_what_users_write(run):
     ]
     definitions = [each["metadata"]["name"] for each in items if each["kind"] == "CustomResourceDefinition"]
     assert definitions == ["nodeledgers.allocguard.dev"]
-    assert ran.err == "allocguard: the definitions of policies and rollouts are not listed: these would go with them\n"
+    assert ran.err == (
+        "allocguard: the definitions of policies and rollouts are left out: who deletes them deletes your policies and "
+        "rollouts\n"
+    )
 
 
 def test_static_files(run, authority):

@@ -109,3 +109,17 @@ def test_a_cluster_folder_without_files_is_told(run, tmp_path):
     ran = run("ledger", "show", "--cluster", tmp_path)
     assert ran.code == 0
     assert ran.err == f"allocguard: {tmp_path}: has no YAML or JSON file; name another folder, or files\n"
+
+
+def test_a_manifest_of_a_pod_and_its_claim_is_read_for_both(run, example, tmp_path):
+    claim = (example / "manifests" / "claim.yaml").read_text()
+    pod = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "studio"}})
+    both, alone = tmp_path / "both.yaml", tmp_path / "pod.yaml"
+    both.write_text(f"{claim}\n---\n{pod}")
+    alone.write_text(pod)
+    cluster = ("--cluster", example / "cluster", *AT)
+    ran = run("ledger", "fit", "--claim", both, "--pod", both, *cluster)
+    assert (ran.code, ran.err) == (1, "")
+    ran = run("ledger", "fit", "--claim", alone, *cluster)
+    assert ran.code == 2
+    assert "has the kind 'Pod', needs ResourceClaim or ResourceClaimTemplate; leave it out" in ran.err

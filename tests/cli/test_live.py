@@ -95,7 +95,7 @@ def test_release_and_gates_are_the_servers(run: Any, server: FakeServer, kubecon
         (["serve", "--service", "name"], 2, "is not NAMESPACE/NAME[:PORT]"),
         (["serve", "--certs-secret", "a/b:7"], 2, "is not NAMESPACE/NAME"),
         (["ledger", "show", "--kubeconfig", "nowhere"], 2, "nowhere: is not there"),
-        (["ledger", "show", "--context", "other"], 2, "Expected object with name other"),
+        (["ledger", "show", "--context", "other"], 2, ": there is no context other; `kubectl config get-contexts`"),
         (["serve", "--kubeconfig", "nowhere"], 2, "nowhere: is not there"),
     ],
 )

@@ -85,7 +85,7 @@ def test_the_charges_and_the_request_of_the_pod_are_held_as_they_were_judged() -
     assert (held.claim_uid, held.allocation, held.pod_uid) == ("uid-a", "2026-01-01T00:00:00Z", "uid-p1")
     assert {name: float(amount) for name, amount in held.pod_request.items()} == {"cpu": 2.5}
     assert (held.siblings, held.holder, held.seen) == ({}, "replica-a", False)
-    assert held.taken == "2026-11-30T12:00:00.000000+00:00"
+    assert held.taken == "2026-11-30T12:00:00.000000Z"
 
 
 def test_only_a_later_version_of_the_claim_can_have_the_allocation() -> None:

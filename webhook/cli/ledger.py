@@ -104,7 +104,8 @@ def fit(
     sources.check_stdin(claims, pods, where.clusters)
     world = sources.cluster(where)
     readers = {"ResourceClaim": read_claim, "ResourceClaimTemplate": read_template}
-    asked, using = sources.of_kinds(claims, tuple(readers)), sources.of_kinds(pods, ("Pod",))
+    asked = sources.of_kinds(claims, tuple(readers), beside=("Pod",))
+    using = sources.of_kinds(pods, ("Pod",), beside=tuple(readers))
     wanted = [readers[text(each["kind"])](each) for each in asked]
     users = [read_pod(each) for each in using]
     if not wanted:

@@ -57,12 +57,15 @@ def parse(name: str, data: bytes) -> list[Document]:
     return [item for item in items if isinstance(item, Document)]
 
 
-def of_kinds(paths: Sequence[str], kinds: Sequence[str]) -> list[Json]:
-    """The objects of these kinds among the documents of ``paths``; others are told and skipped."""
-    found = []
-    for document in documents(paths):
-        if document.value.get("kind") in kinds:
-            found.append(document.value)
+def of_kinds(paths: Sequence[str], kinds: Sequence[str], beside: Sequence[str] = ()) -> list[Json]:
+    """The objects of these kinds among the documents of ``paths``; others are told and skipped. Those ``beside`` are
+    skipped without a word where there are any of these kinds: manifests have a pod with its claims.
+    """
+    read = documents(paths)
+    found = [document.value for document in read if document.value.get("kind") in kinds]
+    expected = (*kinds, *beside) if found else kinds
+    for document in read:
+        if document.value.get("kind") in expected:
             continue
         line, column = document.position("kind")
         place = f"{document.file}:{line}:{column}"

@@ -58,7 +58,7 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     if apply:
         return connected(kubeconfig, context, lambda api: _remove(api, objects))
     show([_reference(obj) for obj in objects if not _of_users(obj)], output)
-    note("the definitions of policies and rollouts are not listed: these would go with them")
+    note("the definitions of policies and rollouts are left out: who deletes them deletes your policies and rollouts")
     return 0
 
 

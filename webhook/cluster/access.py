@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from webhook.cluster.api import CONNECT, Api, Unreachable
 
 _LOGGER = "kubernetes.aio.config"
 _HOME = "~/.kube/config"
+# What the client says of a context that is not in the kubeconfig.
+_NO_CONTEXT = re.compile(r"Expected object with name (\S+) in \S+/contexts list")
 
 
 class CannotConnect(Exception):  # noqa: N818 - the text says why
@@ -171,4 +174,6 @@ def _overheard() -> Iterator[list[str]]:
 def _told(error: BaseException) -> str:
     if isinstance(error, (AttributeError, KeyError, TypeError)):
         return "has not the shape of a kubeconfig, or a context without a cluster or user"
+    if missing := _NO_CONTEXT.search(str(error)):
+        return f"there is no context {missing[1]}; `kubectl config get-contexts` lists those that there are"
     return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -67,7 +67,7 @@ def reservation(
         tuple(booked_charge(charge, since) for charge in made),
         {row.resource: as_stored(row.pod) for row in fit.rows if row.zone is None and row.pod},
         {resource: as_stored(amount) for resource, amount in siblings.items() if amount},
-        now.astimezone(UTC).isoformat(timespec="microseconds"),
+        now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         holder,
         claim_version=since,
     )
