@@ -43,6 +43,11 @@ class Memory:
 
     async def get(self, path: str, **params: object) -> Json:
         await self._answer()
+        if "limit" in params:
+            places = sorted(each for each in self.objects if each.rpartition("/")[0] == path)
+            begin, size = int(str(params.get("continue") or 0)), int(str(params["limit"]))
+            more = {"continue": str(begin + size)} if begin + size < len(places) else {}
+            return copy.deepcopy({"metadata": more, "items": [self.objects[p] for p in places[begin : begin + size]]})
         if path not in self.objects:
             raise ApiError(404, "NotFound", f"{path} not found")
         return copy.deepcopy(self.objects[path])

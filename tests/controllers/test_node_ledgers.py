@@ -363,3 +363,33 @@ def test_it_follows_the_view_and_waits_while_writes_fail(monkeypatch: pytest.Mon
         assert [line["event"] for line in lines] == ["node ledgers not written"]
 
     run(test())
+
+
+def test_a_new_leader_writes_nothing_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_ledgers, "GATHER", 0.0)
+    monkeypatch.setattr(node_ledgers, "_PAGE", 2)
+
+    async def test() -> None:
+        first = World()
+        names = [f"n{number}" for number in range(5)]
+        slices = [slice_of(device("d0", old("3")), name=f"s-{name}", pool=name, nodeName=name) for name in names]
+        first.see(*(node(name, uid=name, cpu="10") for name in names), *slices)
+        for name in names:
+            assert await first.controller._publish(name)
+        versions = {place: obj["metadata"]["resourceVersion"] for place, obj in first.api.objects.items()}
+        assert len(versions) == 5
+        second = World()
+        second.api = first.api
+        second.controller = NodeLedgers(first.api, second.view, second.log)  # type: ignore[arg-type]  # the same methods
+        for place, obj in first.api.objects.items():
+            second.view.put(KIND["NodeLedger"], {**obj, "apiVersion": "allocguard.dev/v1alpha1"})
+            assert place in versions
+        second.see(*(node(name, uid=name, cpu="10") for name in names), *slices)
+        running = asyncio.create_task(second.controller.run())
+        await until(lambda: second.controller._sums and not second.controller._changed)
+        await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert {place: obj["metadata"]["resourceVersion"] for place, obj in first.api.objects.items()} == versions
+
+    run(test())

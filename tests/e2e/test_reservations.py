@@ -139,6 +139,12 @@ def test_a_claim_is_reserved_charged_and_released(cluster: Cluster) -> None:
     assert {row.zone for row in rows} == {0}
     wanted = {"allocatable": "16", "pods": "1", "claims": "3", "overhead": "0", "reserved": "0", "free": "12"}
     eventually(lambda: sums(cluster, "n1") == wanted)
+    eventually(lambda: cluster.get("NodeLedger", "n1")["status"]["differences"] == 0)
+    # A new leader finds everything written.
+    version = ledger(cluster, "n1").resource_version
+    guard.restart()
+    eventually(lambda: "leader ok, leading" in guard.get("/readyz?verbose").text)
+    steady(lambda: ledger(cluster, "n1").resource_version == version, during=2)
     cluster.delete("Pod", "p1")
     eventually(lambda: sums(cluster, "n1").get("free") == "16", within=40)
     assert ledger(cluster, "n1").charges == ()

@@ -20,12 +20,12 @@ import orjson
 from msgspec.structs import replace
 
 from webhook.cluster.api import Api, ApiError, Unreachable
-from webhook.cluster.ledgers import Ledgers
+from webhook.cluster.ledgers import PATH, Ledgers
 from webhook.cluster.live import Changed, unheard
 from webhook.cluster.reflector import Key
 from webhook.kube.claims import Claim, read_claim
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object
-from webhook.kube.raw import Json
+from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.booked import allocated_as
@@ -42,6 +42,8 @@ from webhook.telemetry.log import Log
 GATHER, LOOK, SUMS, LONGEST = 0.2, 5.0, 10.0, 30.0
 # Nodes that are written at once, and allocations whose end is remembered.
 _AT_ONCE, _ENDED = 8, 10_000
+# Ledgers in one answer to a list.
+_PAGE = 50
 _LIFE = LIFE.total_seconds()
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -93,6 +95,8 @@ class NodeLedgers:
         self._changed = {*snapshot.nodes, *snapshot.ledgers}
         pause = 0.0
         try:
+            with contextlib.suppress(ApiError, Unreachable):
+                await self._recall()
             while True:
                 await self._something()
                 await asyncio.sleep(GATHER + pause)
@@ -111,6 +115,17 @@ class NodeLedgers:
             f"the ledger of node {node} cannot be read: {why}; delete it" for node, why in self._unreadable.items()
         ]
         return [("node ledgers", True, f"ok, but {'; '.join(told[:5])}" if told else "ok")]
+
+    async def _recall(self) -> None:
+        """Take the sums that are stored for written, which the view does not keep: a new leader has them all as new."""
+        token: str | None = ""
+        while token is not None:
+            page = await self._api.get(PATH, limit=_PAGE, **{"continue": token or None})
+            for obj in members(page.get("items")):
+                status = mapping(obj.get("status"))
+                sums: Json = {name: status[name] for name in ("resources", "zones", "differences") if name in status}
+                self._sums[text(mapping(obj.get("metadata")).get("name"))] = _hash(sums), time.monotonic()
+            token = text(mapping(page.get("metadata")).get("continue")) or None
 
     async def _something(self) -> None:
         """Wait for an event, or for what becomes due without one."""
