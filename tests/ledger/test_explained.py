@@ -140,8 +140,21 @@ def test_a_reservation_is_told_with_who_took_it():
         {
             "node": "n1", "allocation": "2026-11-30T11:59:59Z", "pod": "ns/p1", "podRequest": {"cpu": "2"},
             "siblings": {}, "taken": "2026-11-30T12:00:00Z", "holder": "replica-1",
+            "over": False,
         }
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "node_name", "over"), [(True, "n1", True), (True, "", False), (False, "n1", False)])
+def test_a_reservation_is_over_when_its_claim_and_its_pod_are_seen(seen, node_name, over):
+    claim = allocated("c", pods=("p1",))
+    user = pod("p1", container(claims=("c",)), claims=("c",), node_name=node_name)
+    held = Reservation(
+        "uid-c", "2026-11-30T11:59:59Z", "ns", "c", "uid-p1", "ns", "p1", (), {"cpu": 2}, {},
+        "2026-11-30T12:00:00Z", "a", seen=seen,
+    )  # fmt: skip
+    value = said("ns/c", *OBJECTS[:2], claim, user, ledgers=[NodeLedger("n1", "u1", reservations=(held,))])
+    assert [each["over"] for each in value["reservations"]] == [over]
 
 
 def test_a_pod_has_its_own_request_and_its_claims():

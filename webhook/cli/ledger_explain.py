@@ -74,7 +74,8 @@ def _claim(value: Json, indent: str) -> Iterator[str]:
         yield from _charge(charge, f"{indent}  ")
     for each in value["reservations"]:
         pod = f" for pod {each['pod']}" if each["pod"] else ""
-        line = f"reserved on {each['node']} at {each['taken']} by {each['holder'] or 'a replica'}{pod}"
+        was = "was " if each["over"] else ""
+        line = f"{was}reserved on {each['node']} at {each['taken']} by {each['holder'] or 'a replica'}{pod}"
         held = [f"{amount} {name}" for name, amount in each["podRequest"].items()]
         yield from wrapped(
             one_line(f"{line}; with the pod's own {', '.join(held)}" if held else line), f"{indent}  ", f"{indent}    "

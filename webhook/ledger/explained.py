@@ -97,7 +97,7 @@ def _claim(book: Book, snapshot: Snapshot, namespace: str, name: str) -> Json:
         "charges": charges,
         "pods": [_consumer(claim, pod, snapshot) for pod in consumers(claim, snapshot)] if claim is not None else [],
         "reservations": [
-            _reservation(node, each)
+            _reservation(node, each, snapshot.pods_by_uid.get(each.pod_uid))
             for node, ledger in sorted(snapshot.ledgers.items())
             for each in ledger.reservations
             if each.claim_uid == uid
@@ -141,7 +141,8 @@ def _consumer(claim: Claim, pod: Pod, snapshot: Snapshot) -> Json:
     }
 
 
-def _reservation(node: str, each: Reservation) -> Json:
+def _reservation(node: str, each: Reservation, pod: Pod | None) -> Json:
+    """``over``: both its allocation and its pod are counted where they were seen, and it holds nothing any more."""
     return {
         "node": node,
         "allocation": each.allocation,
@@ -150,6 +151,7 @@ def _reservation(node: str, each: Reservation) -> Json:
         "siblings": amounts_json(each.siblings),
         "taken": each.taken,
         "holder": each.holder,
+        "over": each.seen and pod is not None and bool(pod.node or pod.terminal),
     }
 
 
