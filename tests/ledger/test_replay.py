@@ -152,3 +152,11 @@ def test_reservations_and_charges_that_were_published_before_it_begins_count():
     export = made()
     objects = (*export.objects, recorded(node_ledger_object(held)))
     assert replay(replace(export, objects=objects)).differences == ()
+
+
+@pytest.mark.parametrize(("multiplier", "consumed"), [("1n", "100m"), ("9223372036854775807", "9223372036854775807")])
+def test_amounts_that_no_quantity_can_have_come_out_as_they_were_recorded(multiplier, consumed):
+    offered = slice_of(device("grp", old(multiplier, "cpus"), capacity={"cpus": "8"}, zone=0))
+    objs = [node(cpu="10"), offered, allocated("c", result(consumed={"cpus": consumed}))]
+    said = statement(Book(), build(objs, Release(36)))
+    assert replay(Export(NOW, Release(36), NOW, kept_objects(objs), (), said)).differences == ()

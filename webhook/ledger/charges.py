@@ -11,6 +11,7 @@ from webhook.facts.placement import consumers
 from webhook.kube.claims import Claim, Result
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
+from webhook.kube.node_ledger import as_stored
 from webhook.kube.quantity import Number, of_resource
 from webhook.kube.resource import Entry
 from webhook.kube.snapshot import Snapshot
@@ -153,7 +154,9 @@ class _Maker:
         claim, allocation = self.claim, self.claim.allocation
         identity, since = (allocation.identity, allocation.timestamp) if allocation else ("", "")
         key = ChargeKey(claim.id, identity, result.request, *result.identity, result.share_id, self.node, resource)
-        return Charge(key, claim.namespace, claim.name, self.pods, *mapping, amount, zone, formula, self.state, since)
+        # As a ledger keeps it: what is booked and what is computed come to the same.
+        kept = as_stored(amount)
+        return Charge(key, claim.namespace, claim.name, self.pods, *mapping, kept, zone, formula, self.state, since)
 
 
 def _kept(claim: Claim, cost: Footprint, pods: list[Pod]) -> dict[str, Number]:
