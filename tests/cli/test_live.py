@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -106,6 +107,15 @@ def test_what_names_no_cluster_is_told_in_one_line(
     ran = run(*arguments)
     assert ran.code == code
     assert told in ran.err.splitlines()[-1]
+
+
+def test_an_address_that_is_taken_is_told_in_one_line(kubeconfig: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ["--kubeconfig", kubeconfig, "--host", "127.0.0.1", "--port", address.partition(":")[2]]
+        command = [sys.executable, "-m", "webhook.cli", "serve", "--certs", str(tmp_path / "certs"), *arguments]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (2, f"allocguard: {address}: address already in use\n")
 
 
 def test_without_any_cluster_the_exit_code_is_3(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -151,9 +151,9 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
     try:
         api = background.submit(connect(settings.kubeconfig, settings.context)).result()
         cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates, recorder=journal)
-        parts: dict[str, Coroutine[None, None, None]] = {"view": cluster.run()}
+        parts: dict[str, Callable[[], Coroutine[None, None, None]]] = {"view": cluster.run}
         controllers = Controllers(settings, api, cluster, policies, log, settings.clock)
-        parts["controllers"] = controllers.run()
+        parts["controllers"] = controllers.run
 
         def ages() -> dict[str, float]:
             known = cluster.ages(settings.clock())
@@ -174,7 +174,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
 
         def begin() -> None:
             for name, part in parts.items():
-                background.submit(part).add_done_callback(partial(watched, name))
+                background.submit(part()).add_done_callback(partial(watched, name))
 
         run(service, settings, begin, controllers.now)
         background.stop(api.close(), DRAIN)
