@@ -19,8 +19,8 @@ SNAPSHOT = build(fleet.cluster(4), Release(36))
 REVISION = policies.read([policies.shipped()])
 
 
-def tree_of(review: dict[str, Any], now: datetime = NOW) -> Tree:
-    verdict = decide(read_review(review), "validate", REVISION, SNAPSHOT, Book(), now)
+def tree_of(review: dict[str, Any], now: datetime = NOW, endpoint: str = "validate") -> Tree:
+    verdict = decide(read_review(review), endpoint, REVISION, SNAPSHOT, Book(), now)
     tree = explain(verdict, apply(verdict))
     json.dumps(tree)
     assert all(line.isprintable() for line in lines(tree))
@@ -65,6 +65,14 @@ def test_a_policy_that_does_not_match_says_why() -> None:
     assert not policy["matched"]
     assert policy["rules"] == []
     assert f"policy claim-allocation: does not match, {policy['skipped']}" in lines(tree)
+
+
+def test_the_facts_of_a_device_class_are_shown() -> None:
+    spec = {"selectors": [{"cel": {"expression": "device.driver =="}}]}
+    made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": spec}
+    tree = tree_of(fleet.review("CREATE", made), endpoint="check")
+    assert list(tree["facts"]) == ["deviceClass"]
+    assert any(line.startswith("  deviceClass.structureProblems: ") for line in lines(tree))
 
 
 def test_a_write_nobody_judges_says_so() -> None:

@@ -10,7 +10,7 @@ from webhook.admission.decide import Judged, Verdict
 from webhook.kube.finding import Finding, one_line
 from webhook.policy.evaluate import PolicyResult
 from webhook.policy.fact import Fact, known
-from webhook.policy.facts import STRUCTS, Facts
+from webhook.policy.facts import ATTRIBUTES, STRUCTS, Facts
 
 Tree = dict[str, Any]
 
@@ -91,7 +91,7 @@ def _finding(result: PolicyResult, finding: Finding) -> Tree:
 def _facts(facts: Facts) -> Tree:
     read: Tree = {}
     for name in STRUCTS:
-        value = vars(facts).get(name)
+        value = vars(facts).get(ATTRIBUTES[name])
         if value is not None and name != "request":
             read[name] = _value(value)
     read.get("claim", {}).pop("fit", None)  # these are the sums

@@ -52,7 +52,7 @@ DOCS = {
     "ledger": "The account of that node, before the write.",
 }
 # The attribute of Facts that computes each of STRUCTS.
-_ATTRIBUTES = {**{name: name for name in STRUCTS}, "request": "request_fact", "deviceClass": "device_class"}
+ATTRIBUTES = {**{name: name for name in STRUCTS}, "request": "request_fact", "deviceClass": "device_class"}
 # Names that will be facts one day: using one is an error that says so.
 RESERVED = ("writer", "role")
 
@@ -75,7 +75,7 @@ class Names(dict[str, object]):
         self._facts = facts
 
     def __missing__(self, name: str) -> cel.Lazy:
-        lazy = self[name] = cel.Lazy(partial(getattr, self._facts, _ATTRIBUTES[name]))
+        lazy = self[name] = cel.Lazy(partial(getattr, self._facts, ATTRIBUTES[name]))
         return lazy
 
 
