@@ -225,6 +225,7 @@ def test_in_audit_mode_all_is_judged_and_nobody_refused_or_warned(cluster: Clust
     assert revision(guard).endswith("-audit")
     driver.publish([malformed(driver)])
     assert guard.metric("allocguard_findings_total", policy="slice-mappings", action="Audit") >= 1
+    assert "slice-mappings/" in eventually(lambda: guard.lines(event="audited"))[0]["audited"][0]
     assert guard.metric("allocguard_findings_total", action="Deny") == 0
     assert guard.metric("allocguard_findings_total", action="Warn") == 0
     configuration = cluster.as_admin.get(path("ValidatingWebhookConfiguration", "allocguard"))
