@@ -324,7 +324,7 @@ def test_uninstalling_under_a_running_server(installed: Installed) -> None:
         removed = re.findall(r"^(\w+) \S+ removed$", told, re.MULTILINE)
         hooks = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
         assert removed[:3] == ["ClusterRoleBinding", *hooks]
-        assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 objects" in told
+        assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 object;" in told
         steady(lambda: cluster.as_admin.find(configuration) is None, 3)
         assert guard.ready()
         cluster.delete("DriverRollout", "cpu.example")
@@ -412,7 +412,7 @@ def test_half_an_installation_and_what_keeps_it(cluster: Cluster, monkeypatch: p
     arguments = ["uninstall", "--apply", f"--namespace={half.namespace}", half._access]
     ran = CliRunner(catch_exceptions=False).invoke(program, arguments)
     assert ran.exit_code == 3, ran.output
-    assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 objects" in ran.stderr
+    assert "CustomResourceDefinition driverrollouts.allocguard.dev stays with 1 object;" in ran.stderr
     waited = f"waited 8 seconds for Namespace {half.namespace} to be gone; "
     [line] = [each for each in ran.stderr.splitlines() if waited in each]
     assert "configmaps. has 1 resource instances" in line

@@ -275,6 +275,8 @@ def test_a_new_claim_is_judged_on_empty_nodes() -> None:
     assert said(snapshot, asking(cpus("9"))) == [("fits-nowhere", "warning")]
     (finding,) = interval_problems(asking(cpus("9")), snapshot, NOW)
     assert finding.has.startswith("a request that none of 3 nodes with devices of d.example could serve")
+    (finding,) = interval_problems(asking(cpus("9")), world(CLASS, *fleet("8")), NOW)
+    assert finding.has.startswith("a request that the only node with devices of d.example could not serve")
 
 
 def test_h1_no_device_yet_is_no_reason_to_refuse() -> None:

@@ -23,6 +23,7 @@ from webhook.cli.deploying import (
     waiting,
 )
 from webhook.cli.options import live_options
+from webhook.cli.report import plural
 
 if TYPE_CHECKING:
     from webhook.cluster.api import Api
@@ -128,7 +129,7 @@ async def _removed(api: Api, obj: Json) -> bool:
     from webhook.registration.manifests import ours
 
     if _of_users(obj) and (kept := await _instances(api, obj)):
-        note(f"{title(obj)} stays with {kept}; delete it when they may go too")
+        note(f"{title(obj)} stays with {kept}; delete it when its objects may go too")
         return False
     if obj["kind"] == "Namespace" and (there := await found(api, obj)) and not ours(there):
         note(f"{title(obj)} was there before and stays")
@@ -192,7 +193,7 @@ async def _instances(api: Api, definition: Json) -> str:
     where = f"/apis/{there['group']}/{served[0]}/{mapping(there.get('names')).get('plural')}"
     listed = await patiently(partial(api.get, where))
     count = len(members(listed.get("items")))
-    return f"{count} objects" if count else ""
+    return plural(count, "object") if count else ""
 
 
 def _reference(obj: Json) -> Json:

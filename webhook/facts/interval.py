@@ -316,9 +316,9 @@ def _none_yet(drivers: tuple[str, ...]) -> Finding:
 
 
 def _nowhere(drivers: tuple[str, ...], nodes: int, capable: bool) -> Finding:
-    has = (
-        f"a request that none of {nodes} nodes with devices of {', '.join(drivers)} could serve, even if it were empty"
-    )
+    some = f"none of {nodes} nodes" if nodes > 1 else "the only node"
+    could = "could" if nodes > 1 else "could not"
+    has = f"a request that {some} with devices of {', '.join(drivers)} {could} serve, even if it were empty"
     needs = "less capacity, fewer devices, or other selectors" if capable else "selectors that some device meets"
     return Finding(
         "fits-nowhere",
