@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import pytest
@@ -377,6 +378,17 @@ def test_one_of_two_replicas_keeps_it(cluster: Cluster) -> None:
     cluster.as_admin.delete(where)
     eventually(lambda: webhooks(cluster))
     assert second.lines(event="registered")
+
+
+def test_who_is_told_to_stop_puts_nothing_back(cluster: Cluster) -> None:
+    guard = guarded(cluster)
+    with ThreadPoolExecutor() as threads:
+        ending = threads.submit(guard.stop)
+        eventually(lambda: guard.lines(event="stopping"))
+        cluster.as_admin.delete(path(KINDS[0], NAME))
+        assert ending.result() == 0
+    assert webhooks(cluster) == []
+    assert guard.lines(event="registration put right") == []
 
 
 def test_while_it_is_away_only_what_must_be_judged_waits(cluster: Cluster) -> None:

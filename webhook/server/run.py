@@ -172,21 +172,30 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         cluster.on_stale = service.metrics.stale
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
 
+        begun: dict[str, Future[None]] = {}
+
         def begin() -> None:
             for name, part in parts.items():
-                background.submit(part()).add_done_callback(partial(watched, name))
+                begun[name] = background.submit(part())
+                begun[name].add_done_callback(partial(watched, name))
 
-        run(service, settings, begin, controllers.now)
+        # Who is told to stop puts nothing back that is just being uninstalled, and lets another replica lead.
+        run(service, settings, begin, controllers.now, lambda: begun["controllers"].cancel())
         background.stop(api.close(), DRAIN)
     finally:
         background.stop()
 
 
 def run(
-    service: Service, settings: Settings, begin: Callable[[], object] = tuple, now: Callable[[], datetime] = _now
+    service: Service,
+    settings: Settings,
+    begin: Callable[[], object] = tuple,
+    now: Callable[[], datetime] = _now,
+    end: Callable[[], object] = tuple,
 ) -> None:
     """Serve ``service`` until SIGTERM or SIGINT; as :func:`serve`. ``begin`` is called once there are certificates and
-    sockets; ``now`` is the clock by which clients judge certificates.
+    sockets, ``end`` once a signal has come, before what is being answered is finished; ``now`` is the clock by which
+    clients judge certificates.
     """
     named = [settings.host] if settings.host not in ("", "0.0.0.0", "::") else []
     hosts = list(dict.fromkeys([*settings.hosts, *named]))
@@ -217,7 +226,7 @@ def run(
     gc.set_threshold(*_COLLECT_AFTER)
     sys.setswitchinterval(SWITCH_AFTER)
     # What a Secret holds is renewed there.
-    uvloop.run(_run(service, context, main, beside, now, tuple if settings.secret else renew))
+    uvloop.run(_run(service, context, main, beside, now, tuple if settings.secret else renew, end))
 
 
 def _raise_limit() -> None:
@@ -294,6 +303,7 @@ async def _run(
     beside: socket.socket | None,
     now: Callable[[], datetime],
     renew: Callable[[], object],
+    end: Callable[[], object],
 ) -> None:
     log = service.log
     _forward_logs(log)
@@ -327,6 +337,7 @@ async def _run(
     await stop.wait()
     service.stopping = True
     log.write("info", "stopping")
+    end()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(at_once.wait(), SETTLE)
     for server, _ in servers:
