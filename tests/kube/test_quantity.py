@@ -181,3 +181,17 @@ def test_the_stored_text_has_the_value_of_the_written_one(text: str) -> None:
         return
     if abs(value) < 10**21:
         assert quantity.parse(quantity.canonical_text(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("resource", "counted"),
+    [
+        ("cpu", "cores"),
+        ("memory", "bytes"),
+        ("ephemeral-storage", "bytes"),
+        ("hugepages-2Mi", "bytes"),
+        ("pods", "count"),
+    ],
+)
+def test_the_unit_of_a_resource(resource: str, counted: str) -> None:
+    assert quantity.unit(resource) == counted

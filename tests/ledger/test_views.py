@@ -76,6 +76,7 @@ def test_show_is_the_documented_shape() -> None:
                         "mapping": {"slice": "s1", "sliceUID": "uid-s1", "generation": 1, "resourceVersion": "1"},
                         "resource": "cpu",
                         "amount": "3",
+                        "unit": "cores",
                         "zone": 1,
                         "formula": "3 \N{MULTIPLICATION SIGN} 1",
                         "state": "bound",

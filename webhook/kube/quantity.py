@@ -120,8 +120,14 @@ def beyond_int64(resource: str, amount: Number) -> bool:
 
 def of_resource(resource: str, value: Number) -> str:
     """canonical() with the suffixes usual for a resource: binary for memory, ephemeral-storage and hugepages-*."""
-    binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return canonical(value, binary)
+    return canonical(value, unit(resource) == "bytes")
+
+
+def unit(resource: str) -> str:
+    """What amounts of ``resource`` are counted in: ``cores``, ``bytes`` or, of anything else, ``count``."""
+    if resource == "cpu":
+        return "cores"
+    return "bytes" if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-") else "count"
 
 
 @lru_cache(maxsize=_MEMO)

@@ -17,7 +17,7 @@ from webhook.facts.rollout import held, rollout_of
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
-from webhook.kube.quantity import of_resource
+from webhook.kube.quantity import of_resource, unit
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.charges import Charge, Difference
@@ -83,6 +83,7 @@ def charge_json(charge: Charge) -> Json:
         },
         "resource": key.resource,
         "amount": of_resource(key.resource, charge.amount),
+        "unit": unit(key.resource),
         "zone": charge.zone,
         "formula": charge.formula,
         "state": charge.state,
