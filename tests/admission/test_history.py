@@ -26,7 +26,8 @@ def taken(name, cpus, *pods, **more):
     return allocated(name, result("grp", consumed={"cpus": cpus}), pods=pods, **more)
 
 
-def decided(*steps):
+def decided(*steps, standing=0):
+    """What is decided; the history begins after the first ``standing`` of the steps."""
     events = []
     for number, step in enumerate((*WORLD, *steps)):
         obj, gone = step if isinstance(step, tuple) else (step, False)
@@ -34,7 +35,7 @@ def decided(*steps):
         events.append(event_of(obj, NOW + timedelta(seconds=number), gone))
     return [
         (each.claim.name, each.node, each.answer.allowed, [judged.finding.rule for judged in each.verdict.judged])
-        for each in decisions(events, Release(36), REVISION)
+        for each in decisions(events, Release(36), REVISION, NOW + timedelta(seconds=len(WORLD) + standing - 1))
     ]
 
 
@@ -77,3 +78,18 @@ def test_a_claim_made_anew_under_its_name_is_another_one():
     another = taken("a", "1")
     another["metadata"]["uid"] = "another"
     assert decided(waiting("a"), another) == []
+
+
+def test_what_stood_when_the_history_began_is_judged_beside_all_that_stood():
+    found = decided(
+        taken("a", "10", "pa"), taken("b", "10", "pb"), coming("pa", "a"), coming("pb", "b"), waiting("c"),
+        taken("c", "1"), standing=4,
+    )  # fmt: skip
+    assert [row[:3] for row in found] == [("a", "n1", False), ("b", "n1", False), ("c", "n1", False)]
+    (alone,) = decided(taken("a", "10", "pa"), coming("pa", "a"), standing=2)
+    assert alone[:3] == ("a", "n1", True)
+
+
+def test_what_stood_is_judged_once():
+    found = decided(taken("a", "1", "pa"), coming("pa", "a"), taken("a", "1", "pa"), standing=2)
+    assert [row[:3] for row in found] == [("a", "n1", True)]

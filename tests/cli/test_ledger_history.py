@@ -120,6 +120,19 @@ def test_replay_tells_what_an_edited_mapping_would_have_cost(run, exported, clus
     assert [each["message"] for each in claims] == ["has 16 after the replay, needs 8 as recorded"]
 
 
+def test_replay_decides_again_about_what_stands(run, exported, tmp_path):
+    def decided(folder):
+        value = json.loads(run("ledger", "replay", exported, "--policies", folder, "-o", "json").out)
+        return {each["claim"]["name"]: each["allowed"] for each in value["decisions"]}
+
+    shipped = decided(policies_folder())
+    assert shipped
+    assert all(shipped.values())
+    stricter = (policies_folder() / "claim-allocation.yaml").read_text().replace("headroom: {}", "headroom: {cpu: 1k}")
+    (tmp_path / "stricter.yaml").write_text(stricter)
+    assert decided(tmp_path / "stricter.yaml") == dict.fromkeys(shipped, False)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

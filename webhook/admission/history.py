@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -32,14 +33,19 @@ class Decision(Struct, frozen=True):
     answer: Answer
 
 
-def decisions(history: Iterable[Event], release: Release, revision: Revision) -> Iterator[Decision]:
+def decisions(history: Iterable[Event], release: Release, revision: Revision, begins: datetime) -> Iterator[Decision]:
     """The decisions of ``revision`` about every such write in ``history``, in order, each by what had been seen before
-    it. A claim that is first seen with its allocation was allocated before the history begins.
+    it. An allocation that stood when the history began (``begins``) is judged as if it were written then, beside all
+    others.
     """
     ledger = fold.Ledger(Snapshot(release))
     book = Book()
     claims: dict[Place, Json] = {}
+    standing: dict[Place, Event] = {}
     for event in history:
+        if standing and event.observed > begins:
+            yield from _stood(standing.values(), ledger.snapshot, book, revision)
+            standing.clear()
         before = claims.get(event.place) if event.kind == "ResourceClaim" else None
         after, effects = fold.apply(ledger, event)
         news = not any(each.kind in ("stale", "duplicate") for each in effects)
@@ -47,10 +53,19 @@ def decisions(history: Iterable[Event], release: Release, revision: Revision) ->
             claim = read_claim(event.object)
             if before is not None and _asks(claim, read_claim(before)):
                 yield _decided(event, claim, before, ledger.snapshot, book, revision)
+            elif before is None and claim.allocation is not None and event.observed <= begins:
+                standing[event.place] = event
             claims[event.place] = event.object
         elif news and event.kind == "ResourceClaim":
             claims.pop(event.place, None)
         ledger = after
+    yield from _stood(standing.values(), ledger.snapshot, book, revision)
+
+
+def _stood(events: Iterable[Event], snapshot: Snapshot, book: Book, revision: Revision) -> Iterator[Decision]:
+    for event in events:
+        obj = event.object or {}
+        yield _decided(event, read_claim(obj), {**obj, "status": {}}, snapshot, book, revision)
 
 
 def _asks(claim: Claim, before: Claim) -> bool:

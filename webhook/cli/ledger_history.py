@@ -81,8 +81,8 @@ Exit code 1: what came out is not what was recorded, or an allocation would have
 def replay(file: str, edits: tuple[str, ...], policies: tuple[str, ...], output: str) -> int:
     """Prove that the same accounts of nodes and zones and the same pod statuses come out of the events of an export.
 
-    With --edited or --policies: what would have come out, and which allocations would have been refused; --edited
-    alone is decided by the shipped policies.
+    With --edited or --policies: what would have come out, and which allocations would have been refused, those that
+    stood when the export begins too; --edited alone is decided by the shipped policies.
     """
     from webhook.admission.history import decisions
     from webhook.ledger import replay as replays
@@ -96,7 +96,7 @@ def replay(file: str, edits: tuple[str, ...], policies: tuple[str, ...], output:
         raise Unusable(f"{', '.join(edits)}: {error}; edit an object that accounts depend on") from error
     done = replays.replay(made, history)
     asked = bool(edits or policies)
-    judged = [*decisions(history, made.release, sources.revision(policies))] if asked else []
+    judged = [*decisions(history, made.release, sources.revision(policies), made.begins)] if asked else []
     value = {
         "equal": not done.differences and all(each.answer.allowed for each in judged),
         "events": done.events,
