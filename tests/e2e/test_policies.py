@@ -157,7 +157,7 @@ def test_an_object_replaces_the_shipped_policy_of_its_name_until_it_is_deleted(c
     assert "slice-mappings/" in said()
     policy = yaml.safe_load((ROOT / "policies" / "slice-mappings.yaml").read_text())
     cluster.as_admin.create(path("AdmissionPolicy"), policy)
-    assert "objects in place of files: slice-mappings" in guard.get("/readyz?verbose").text
+    eventually(lambda: "objects in place of files: slice-mappings" in guard.get("/readyz?verbose").text)
     assert "in place of" in ready(cluster, policy["metadata"]["name"])["message"]
     assert revision(guard) == before
     assert checked(cluster, bad) == 1
