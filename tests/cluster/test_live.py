@@ -512,7 +512,7 @@ def connected(kubeconfig: str | None, context: str | None = None) -> None:
         ("[1, 2", "cannot be read"),
         ("- a\n", "cannot be read"),
         ("contexts: 7\ncurrent-context: a\n", "cannot be read"),
-        ("current-context: a\ncontexts: []\nclusters: []\n", "Expected object with name a"),
+        ("current-context: a\ncontexts: []\nclusters: []\n", "there is no context a"),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, content: str | None, told: str) -> None:
