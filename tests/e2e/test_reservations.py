@@ -146,7 +146,13 @@ def test_a_claim_is_reserved_charged_and_released(cluster: Cluster) -> None:
     eventually(lambda: "leader ok, leading" in guard.get("/readyz?verbose").text)
     steady(lambda: ledger(cluster, "n1").resource_version == version, during=2)
     cluster.delete("Pod", "p1")
-    eventually(lambda: sums(cluster, "n1").get("free") == "16", within=40)
+
+    def freed() -> bool:
+        stored = cluster.get("NodeLedger", "n1")["status"], cluster.get("ResourceClaim", "c1").get("status")
+        assert sums(cluster, "n1").get("free") == "16", stored
+        return True
+
+    eventually(freed, within=40)
     assert ledger(cluster, "n1").charges == ()
 
 
