@@ -378,7 +378,7 @@ def test_one_of_two_replicas_keeps_it(cluster: Cluster) -> None:
     cluster.as_admin.delete(where)
     eventually(lambda: webhooks(cluster))
     # It leads since before the first has ended, and has seen everything in place.
-    assert second.lines(event="registered") or second.lines(event="registration put right")
+    eventually(lambda: second.lines(event="registered") or second.lines(event="registration put right"))
 
 
 def test_who_is_told_to_stop_puts_nothing_back(cluster: Cluster) -> None:
