@@ -72,6 +72,18 @@ def test_an_allocation_on_another_node_in_the_same_second_is_another_one(version
     assert account.resources["cpu"].claims == (4 if stays else 0)
 
 
+def test_two_attempts_within_one_second_are_told_apart_by_their_devices() -> None:
+    """What an attempt was given that came to nothing is no part of the allocation that has its time."""
+    objs = node(), grp(), claim(version=20)
+    first = book(*objs)
+    (row,) = first.charges
+    held = replace(first, charges=(row, replace(row, share_id="another")))
+    assert book(*objs, held=held).charges == (row,)
+    account = Book().account(world(*objs).with_ledger(held), "n1")
+    assert account is not None
+    assert account.resources["cpu"].claims == 4
+
+
 def test_a_view_that_is_older_than_the_booking_releases_nothing() -> None:
     first = book(node(), grp(), claim(version=20))
     assert book(node(), grp(), unallocated(version=19), held=first).charges == first.charges

@@ -129,6 +129,16 @@ def allocated_as(claim: Claim | None, allocation: str) -> bool:
     return claim is not None and claim.allocation is not None and claim.allocation.identity == allocation
 
 
+def made_for(row: BookedCharge | ChargeKey, claim: Claim | None) -> bool:
+    """Whether ``row`` is booked for the allocation that ``claim`` has: for one of its devices, too, since two attempts
+    of a scheduler within one second are told apart by nothing else.
+    """
+    if claim is None or claim.allocation is None or claim.allocation.identity != row.allocation:
+        return False
+    device = row.request, row.driver, row.pool, row.device, row.share_id
+    return any((each.request, *each.identity, each.share_id) == device for each in claim.allocation.results)
+
+
 def arrived(reservation: Reservation, claim: Claim | None) -> bool:
     """Whether ``claim`` is seen with the very allocation that was reserved: an earlier one may have had its identity,
     which is a time in whole seconds or a digest of the devices.
@@ -149,7 +159,7 @@ def released(row: BookedCharge, claim: Claim | None, node: str) -> bool:
     if claim is None:
         return False
     place = claim.allocation.node if claim.allocation is not None else ""
-    if allocated_as(claim, row.allocation) and place in ("", node):
+    if made_for(row, claim) and place in ("", node):
         return False
     now, then = version(claim.resource_version), version(row.claim_version)
     return now < 0 or now >= then
@@ -157,7 +167,7 @@ def released(row: BookedCharge, claim: Claim | None, node: str) -> bool:
 
 def outdated(claim: Claim, rows: Iterable[BookedCharge], node: str) -> bool:
     """Whether this view of ``claim`` is older than the allocation that ``rows`` are booked for on ``node``."""
-    return any(not allocated_as(claim, row.allocation) and not released(row, claim, node) for row in rows)
+    return any(not made_for(row, claim) and not released(row, claim, node) for row in rows)
 
 
 def as_booked(

@@ -11,13 +11,13 @@ from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import node_claims
 from webhook.ledger.booked import (
-    allocated_as,
     arrived,
     as_booked,
     booked_charge,
     by_key,
     device_booked,
     earlier,
+    made_for,
     outdated,
     released,
 )
@@ -62,7 +62,7 @@ def advance(
             continue
         settled.add(claim.id)
         made = claim_charges(claim, snapshot, node)
-        mine = {key: row for key, row in held_rows.items() if allocated_as(claim, key.allocation)}
+        mine = {key: row for key, row in held_rows.items() if made_for(key, claim)}
         first = claim.resource_version
         if formulas is not None:
             first = formulas.first_seen(claim)

@@ -13,7 +13,18 @@ from webhook.kube.node_ledger import KIND, BookedCharge, NodeLedger, Reservation
 from webhook.kube.quantity import Number
 from webhook.kube.rollout import API_VERSION
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.booked import Booked, allocated_as, arrived, by_key, earlier, outdated, part_of, released, shown
+from webhook.ledger.booked import (
+    Booked,
+    allocated_as,
+    arrived,
+    by_key,
+    earlier,
+    made_for,
+    outdated,
+    part_of,
+    released,
+    shown,
+)
 from webhook.ledger.charges import Charge, ChargeKey, Difference
 from webhook.ledger.formulas import version
 
@@ -48,9 +59,9 @@ class Held:
         for each in self.reservations.get(claim.id, ()):
             if each.charges and arrived(each, claim):
                 rows = {**by_key(each.charges, self.node), **rows}
-        if all(allocated_as(claim, key.allocation) for key in rows):
+        if all(made_for(key, claim) for key in rows):
             return rows
-        return {key: row for key, row in rows.items() if allocated_as(claim, key.allocation)}
+        return {key: row for key, row in rows.items() if made_for(key, claim)}
 
     def outdated(self, claim: Claim) -> bool:
         """Whether a later allocation of ``claim`` is booked or reserved here than the one that it is seen with."""
