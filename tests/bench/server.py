@@ -25,7 +25,7 @@ class Allowing(Service):
     def answer(self, endpoint: str, data: bytes, until: float) -> Reply:
         request = decode(data)
         answer = Answer(request.uid, True, annotations={"revision": self.policies.revision.hash})
-        return Reply(respond(answer), request.resource.name, request.operation, True)
+        return Reply(respond(answer), request.resource.name, request.operation, True, lambda: None)
 
 
 def main(folder: str, kind: str, core: str) -> None:
