@@ -229,8 +229,9 @@ def test_a_list_that_fails_is_tried_again_and_told_once(
 def test_it_waits_as_long_as_the_server_asks_for(server: FakeServer, view: Callable[..., View]) -> None:
     server.fail(lambda asked: asked.path == NODES, refusal(429, "TooManyRequests", "slow", "Retry-After: 1"))
     begun = time.monotonic()
-    synced(view())
+    seen = synced(view())
     assert time.monotonic() - begun >= 1
+    assert not seen.events("view refused"), "once is no refusal"
 
 
 def test_a_server_that_is_silent_in_a_watch_is_left_at_the_deadline(

@@ -337,7 +337,7 @@ def test_edits_by_hand_are_put_back_and_the_users_fields_stay(cluster: Cluster) 
             eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole, within=5)
         admin.delete(where)
         eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole, within=5)
-    assert len(guard.lines(event="registration put right")) >= 8
+    eventually(lambda: len(guard.lines(event="registration put right")) >= 8)
 
 
 def test_the_users_own_fields_stay(cluster: Cluster) -> None:

@@ -1,9 +1,11 @@
 """Time stamps and how an age is told."""
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 
 from tests.facts.builders import NOW
-from webhook.facts.times import age, duration, instant
+from webhook.facts.times import age, duration, instant, stamp
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T09:00:00Z", "2026-11-20T10:00:00+01:00", "2026-11-20T09:00:00.000000Z"])
@@ -31,3 +33,10 @@ def test_what_is_no_instant(text):
 )
 def test_a_duration_has_two_parts_at_most(seconds, told):
     assert duration(seconds) == told
+
+
+def test_a_stamp_is_of_utc_and_as_precise_as_asked():
+    moment = datetime(26, 1, 2, 3, 4, 5, 600, tzinfo=timezone(timedelta(hours=2)))
+    assert stamp(moment) == "0026-01-02T01:04:05Z"
+    assert stamp(moment, "auto") == stamp(moment, "microseconds") == "0026-01-02T01:04:05.000600Z"
+    assert instant(stamp(moment, "auto")) == moment

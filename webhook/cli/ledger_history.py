@@ -200,10 +200,11 @@ def _differences(found: Sequence[Difference]) -> list[Json]:
 
 
 def _decision(each: Decision) -> Json:
-    from webhook.ledger.views import finding_json, timestamp
+    from webhook.facts.times import stamp
+    from webhook.ledger.views import finding_json
 
     return {
-        "observed": timestamp(each.event.observed),
+        "observed": stamp(each.event.observed),
         "claim": {"namespace": each.claim.namespace, "name": each.claim.name, "uid": each.claim.uid},
         "node": each.node,
         "allowed": each.answer.allowed,

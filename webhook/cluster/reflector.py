@@ -232,7 +232,9 @@ class Reflector:
             return 0.0 if self._failures == 1 else delay
         if self._failures >= _PATIENCE:
             self._version = ""
-        self._sink.failed(self.kind, error)
+        if error.status != HTTPStatus.TOO_MANY_REQUESTS or self._failures > 1:
+            # That it is to be asked again in a moment, as for a kind that was just defined, is no refusal yet.
+            self._sink.failed(self.kind, error)
         return max(delay, min(error.retry_after or 0.0, LONGEST_ASKED))
 
     def _delay(self) -> float:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.facts.stranded import stranded
+from webhook.facts.times import stamp
 from webhook.kube.claims import Claim, read_claim
 from webhook.kube.core import Pod
 from webhook.kube.raw import Json, mapping, text
@@ -106,7 +107,7 @@ class Freeing:
             ("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid),
             ("v1", "Pod", pod.name, pod.uid),
         )
-        now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = stamp(self._clock())
         for version, kind, name, uid in about:
             involved = {"apiVersion": version, "kind": kind, "namespace": claim.namespace, "name": name, "uid": uid}
             event: Json = {

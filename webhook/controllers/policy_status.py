@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.facts.times import stamp
 from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.rollout import API_VERSION
 from webhook.store.policies import PolicyStore, Verdict
@@ -103,7 +104,7 @@ def conditions(obj: Json, verdict: Verdict, now: datetime) -> list[Json] | None:
         "observedGeneration": verdict.generation,
     }
     since = text(before.get("lastTransitionTime")) if before.get("status") == said["status"] else ""
-    wanted = {**said, "lastTransitionTime": since or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    wanted = {**said, "lastTransitionTime": since or stamp(now)}
     if wanted == before:
         return None
     return [*(each for each in present if each.get("type") != READY), wanted]

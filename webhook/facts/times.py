@@ -25,6 +25,11 @@ def instant(text: str) -> datetime | None:
     return moment
 
 
+def stamp(moment: datetime, precision: str = "seconds") -> str:
+    """The RFC 3339 time stamp of ``moment`` in UTC; ``precision`` as the ``timespec`` of ``datetime.isoformat``."""
+    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them: ``12s``, ``4m10s``, ``3h5m``, ``2d4h``."""
     left = max(0, int(seconds))

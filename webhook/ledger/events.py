@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
 
-from webhook.facts.times import instant
+from webhook.facts.times import instant, stamp
 from webhook.kube.raw import Json, mapping, objects, text
 from webhook.kube.snapshot import KINDS, group_of
 
@@ -78,7 +78,7 @@ def event_json(event: Event) -> Json:
         "name": event.name,
         "uid": event.uid,
         "resourceVersion": event.resource_version,
-        "observed": event.observed.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "observed": stamp(event.observed, "auto"),
         "written": event.written,
     }
     if event.object is not None:

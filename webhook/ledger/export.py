@@ -12,13 +12,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from webhook.facts.times import instant
+from webhook.facts.times import instant, stamp
 from webhook.kube.raw import Json, mapping, sequence, text
 from webhook.kube.release import Release, parse_version
 from webhook.kube.rollout import API_VERSION
 from webhook.ledger.events import Event, event_json, event_of, read_event
 from webhook.ledger.recorded import digest, encoded, recorded
-from webhook.ledger.views import timestamp
 
 KIND: Final = "LedgerExport"
 FORMAT: Final = 1
@@ -55,7 +54,7 @@ def export_json(export: Export) -> Json:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "format": FORMAT,
-        "made": timestamp(export.made),
+        "made": stamp(export.made),
         "release": {"version": str(export.release), "featureGates": dict(sorted(export.release.gates.items()))},
         "journal": export.journal,
         "gaps": list(export.gaps),

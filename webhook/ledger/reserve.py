@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from webhook.facts.account import Account
 from webhook.facts.fit import Fit
 from webhook.facts.footprint import Footprint
 from webhook.facts.siblings import least_of_siblings
-from webhook.facts.times import instant
+from webhook.facts.times import instant, stamp
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.node_ledger import NodeLedger, Reservation, as_stored
@@ -67,7 +67,7 @@ def reservation(
         tuple(booked_charge(charge, since) for charge in made),
         {row.resource: as_stored(row.pod) for row in fit.rows if row.zone is None and row.pod},
         {resource: as_stored(amount) for resource, amount in siblings.items() if amount},
-        now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        stamp(now, "microseconds"),
         holder,
         claim_version=since,
     )

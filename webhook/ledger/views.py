@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from msgspec import structs
@@ -14,6 +14,7 @@ from webhook.facts.interval import interval
 from webhook.facts.pool_survey import current
 from webhook.facts.pools import pool_state
 from webhook.facts.rollout import held, rollout_of
+from webhook.facts.times import stamp
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
@@ -27,11 +28,6 @@ from webhook.ledger.leftovers import leftovers
 Json = dict[str, Any]
 
 POLICY = "ledger"
-
-
-def timestamp(now: datetime) -> str:
-    """RFC 3339 in UTC, seconds."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def finding_json(finding: Finding, policy: str = POLICY) -> Json:
@@ -177,7 +173,7 @@ def show(book: Book, snapshot: Snapshot, now: datetime, nodes: Iterable[str] | N
     rows = (node_json(book, snapshot, name, now) for name in names)
     homeless = unplaced(snapshot) if nodes is None else []
     return {
-        "at": timestamp(now),
+        "at": stamp(now),
         "nodes": [row for row in rows if row is not None],
         "differences": [difference_json(difference) for difference in homeless],
     }

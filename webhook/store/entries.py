@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from typing import Final
 
+from webhook.facts.times import stamp
 from webhook.kube.raw import Json, mapping, sequence, text
 from webhook.kube.release import Release
 from webhook.ledger.events import Event, event_json, event_of
@@ -78,7 +79,7 @@ def entries(
     held = _Held(segment)
     made: list[Entry | None] = []
     if lost:
-        made.append(Entry("gap", encoded({"observed": _said(now), "lost": dict(lost)})))
+        made.append(Entry("gap", encoded({"observed": stamp(now, "auto"), "lost": dict(lost)})))
     for item in told:
         match item:
             case Seen(obj, observed, gone):
@@ -87,7 +88,7 @@ def entries(
                 made += [_gone(key, "", observed, held) for key in held.keys(kind) if (key[1], key[2]) not in keys]
             case Judged(judged, observed) if judged != release:
                 release = judged
-                value = {"observed": _said(observed), "minor": release.minor, "gates": dict(release.gates)}
+                value = {"observed": stamp(observed, "auto"), "minor": release.minor, "gates": dict(release.gates)}
                 made.append(Entry("release", encoded(value)))
     return [each for each in made if each is not None], release
 
@@ -154,7 +155,3 @@ def _key(obj: Json) -> Key:
 
 def _version(obj: Json) -> str:
     return text(mapping(obj.get("metadata")).get("resourceVersion"))
-
-
-def _said(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
