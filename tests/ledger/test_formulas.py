@@ -6,14 +6,9 @@ from tests.ledger.booked import AT, at, book, claim, grp
 from tests.ledger.builders import device, node, old, slice_of
 from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.formulas import Formulas, version
+from webhook.ledger.formulas import Formulas
 
 Json = dict[str, Any]
-
-
-@pytest.mark.parametrize(("text", "number"), [("17", 17), ("0", 0), ("", -1), ("x1", -1), ("-3", -1), ("\u0663", -1)])
-def test_a_version_is_a_number_or_none(text: str, number: int) -> None:
-    assert version(text) == number
 
 
 def test_the_lowest_version_of_a_claim_with_an_allocation_counts() -> None:

@@ -16,6 +16,7 @@ from webhook.cluster.api import Api, ApiError, Silent, Unreachable
 from webhook.cluster.kinds import Kind
 from webhook.cluster.trim import trimmed
 from webhook.kube.raw import Json, integer, mapping, members, text
+from webhook.kube.resource_version import version
 
 # How long the server is asked to keep up a watch, seconds: a little different for each, so that not all end at once.
 WATCH = (240, 480)
@@ -113,10 +114,10 @@ class Reflector:
         """Tell all objects there are, and drop those known that are none of them."""
         self._again = False
         gone = self._sink.keys(self.kind)
-        version = ""
+        at = ""
         count = 0
         async for page in self._pages():
-            version = text(page.metadata.get("resourceVersion"))
+            at = text(page.metadata.get("resourceVersion"))
             for raw in page.items or ():
                 gone.discard(self._put(bytes(raw)))
                 count += 1
@@ -124,7 +125,7 @@ class Reflector:
                     await asyncio.sleep(0)
         for key in gone:
             self._sink.drop(self.kind, key)
-        self._version = version
+        self._version = at
         self._sink.current(self.kind, listed=True)
 
     async def _pages(self) -> AsyncIterator[_Page]:
@@ -173,18 +174,18 @@ class Reflector:
         except msgspec.MsgspecError as error:
             raise Unreachable(f"a watch event that cannot be read: {error}") from error
         obj = self._read(bytes(event.object))
-        version = text(mapping(obj.get("metadata")).get("resourceVersion"))
+        at = text(mapping(obj.get("metadata")).get("resourceVersion"))
         if self._again:
             raise ApiError(HTTPStatus.GONE, "Expired", "all objects are asked for once more")
-        if _before(version, self._version):
+        if 0 <= version(at) < version(self._version):
             self._sink.stale(self.kind)
             # A store that was put back to an earlier state: what was told of the later one is there no more.
-            raise ApiError(HTTPStatus.GONE, "Expired", f"the watch is at {version}, before {self._version}")
+            raise ApiError(HTTPStatus.GONE, "Expired", f"the watch is at {at}, before {self._version}")
         match event.type:
             case "ADDED" | "MODIFIED":
                 self._sink.put(self.kind, obj)
             case "DELETED":
-                self._sink.drop(self.kind, _key(obj), version)
+                self._sink.drop(self.kind, _key(obj), at)
             case "BOOKMARK":
                 pass
             case "ERROR":
@@ -193,7 +194,7 @@ class Reflector:
                 raise ApiError(integer(status.get("code"), 500), text(status.get("reason")), told)
             case other:
                 raise Unreachable(f"a watch event of type {other[:40]!a}")
-        self._version = version or self._version
+        self._version = at or self._version
         self._sink.current(self.kind, listed=False)
 
     def _put(self, raw: bytes) -> Key:
@@ -272,17 +273,6 @@ async def _serves(api: Api, kind: Kind, version: str) -> bool:
             raise
         return False
     return any(each.get("name") == kind.plural for each in members(listed.get("resources")))
-
-
-def _before(version: str, other: str) -> bool:
-    """Whether ``version`` is the earlier one. The API says since 1.35 that versions of a kind compare as numbers."""
-    return (
-        version.isascii()
-        and other.isascii()
-        and version.isdigit()
-        and other.isdigit()
-        and ((len(version), version) < (len(other), other))
-    )
 
 
 def _key(obj: Json) -> Key:

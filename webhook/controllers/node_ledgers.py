@@ -23,15 +23,15 @@ from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.ledgers import PATH, Ledgers
 from webhook.cluster.live import Changed, unheard
 from webhook.cluster.reflector import Key
+from webhook.facts.bookings import allocated_as
 from webhook.kube.claims import Claim, read_claim
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object
 from webhook.kube.raw import Json, mapping, members, text
+from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
-from webhook.ledger.booked import allocated_as
 from webhook.ledger.booking import advance
 from webhook.ledger.events import Event
-from webhook.ledger.formulas import version
 from webhook.ledger.reserve import LIFE
 from webhook.ledger.touched import touched
 from webhook.ledger.views import account_json

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from webhook.facts.bookings import allocated_as, made_for, released
 from webhook.facts.pool_survey import survey, view
 from webhook.kube.claims import Claim, Result
 from webhook.kube.finding import Finding
@@ -73,23 +74,13 @@ def _unseen(snapshot: Snapshot, node: str, claim: Claim) -> list[BookedCharge]:
     if ledger is None:
         return []
     claims = snapshot.claims_by_uid
-    rows = [row for each in ledger.reservations for row in each.charges if not _allocated(row, claims)]
-    rows += [row for row in ledger.charges if not _allocated(row, claims) and not _released(row, claims)]
+    waiting = [each for each in ledger.reservations if not allocated_as(claims.get(each.claim_uid), each.allocation)]
+    rows = [row for each in waiting for row in each.charges]
+    for row in ledger.charges:
+        seen = claims.get(row.claim_uid)
+        if not made_for(row, seen) and not released(row, seen, node):
+            rows.append(row)
     return [row for row in rows if row.claim_uid != claim.id]
-
-
-def _allocated(row: BookedCharge, claims: Mapping[str, Claim]) -> bool:
-    seen = claims.get(row.claim_uid)
-    return seen is not None and seen.allocation is not None and seen.allocation.identity == row.allocation
-
-
-def _released(row: BookedCharge, claims: Mapping[str, Claim]) -> bool:
-    """Whether the claim, without this allocation, is seen in no earlier version than it was booked in."""
-    seen = claims.get(row.claim_uid)
-    if seen is None:
-        return False
-    now, then = seen.resource_version, row.claim_version
-    return not (now.isdecimal() and then.isdecimal()) or int(now) >= int(then)
 
 
 def _exclusive_problems(

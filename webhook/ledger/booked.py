@@ -7,12 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from webhook.facts.account import ClaimPart, add
+from webhook.facts.bookings import allocated_as, made_for, released
 from webhook.facts.footprint import DeviceCharge
 from webhook.facts.verification import acknowledged
 from webhook.kube.claims import Claim
 from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import BookedCharge, Reservation, as_stored
 from webhook.kube.quantity import Number, of_resource
+from webhook.kube.resource_version import version
 from webhook.kube.rollout import DriverRollout
 from webhook.ledger.charges import (
     AS_BOOKED,
@@ -23,7 +25,6 @@ from webhook.ledger.charges import (
     State,
     about_claim,
 )
-from webhook.ledger.formulas import version
 
 Booked = Mapping[ChargeKey, BookedCharge]
 
@@ -124,21 +125,6 @@ def part_of(charges: Iterable[Charge], reserved: bool = False) -> ClaimPart:
     return ClaimPart(amounts, zones, reserved)
 
 
-def allocated_as(claim: Claim | None, allocation: str) -> bool:
-    """Whether ``claim`` is there and has the allocation of that identity."""
-    return claim is not None and claim.allocation is not None and claim.allocation.identity == allocation
-
-
-def made_for(row: BookedCharge | ChargeKey, claim: Claim | None) -> bool:
-    """Whether ``row`` is booked for the allocation that ``claim`` has: for one of its devices, too, since two attempts
-    of a scheduler within one second are told apart by nothing else.
-    """
-    if claim is None or claim.allocation is None or claim.allocation.identity != row.allocation:
-        return False
-    device = row.request, row.driver, row.pool, row.device, row.share_id
-    return any((each.request, *each.identity, each.share_id) == device for each in claim.allocation.results)
-
-
 def arrived(reservation: Reservation, claim: Claim | None) -> bool:
     """Whether ``claim`` is seen with the very allocation that was reserved: an earlier one may have had its identity,
     which is a time in whole seconds or a digest of the devices.
@@ -149,20 +135,6 @@ def arrived(reservation: Reservation, claim: Claim | None) -> bool:
 def earlier(reservation: Reservation, claim: Claim | None) -> bool:
     """Whether ``claim`` is seen as it was before the allocation that was reserved."""
     return claim is not None and 0 <= version(claim.resource_version) < version(reservation.claim_version)
-
-
-def released(row: BookedCharge, claim: Claim | None, node: str) -> bool:
-    """Whether ``claim``, as it is seen, shows that what ``row`` is booked for on ``node`` is over: it has another
-    allocation, or none, and is no older view than the one that was booked. One that names another node is another one,
-    made in the same second. Of a claim that is not there (None) this says nothing.
-    """
-    if claim is None:
-        return False
-    place = claim.allocation.node if claim.allocation is not None else ""
-    if made_for(row, claim) and place in ("", node):
-        return False
-    now, then = version(claim.resource_version), version(row.claim_version)
-    return now < 0 or now >= then
 
 
 def outdated(claim: Claim, rows: Iterable[BookedCharge], node: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from webhook.facts.bookings import made_for, released
 from webhook.facts.placement import moved
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
@@ -17,9 +18,7 @@ from webhook.ledger.booked import (
     by_key,
     device_booked,
     earlier,
-    made_for,
     outdated,
-    released,
 )
 from webhook.ledger.charges import ChargeKey, claim_charges
 from webhook.ledger.differences import left_behind
@@ -62,7 +61,7 @@ def advance(
             continue
         settled.add(claim.id)
         made = claim_charges(claim, snapshot, node)
-        mine = {key: row for key, row in held_rows.items() if made_for(key, claim)}
+        mine = {key: row for key, row in held_rows.items() if made_for(row, claim)}
         first = claim.resource_version
         if formulas is not None:
             first = formulas.first_seen(claim)

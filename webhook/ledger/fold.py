@@ -20,10 +20,11 @@ from webhook.kube.node_ledger import KIND, BookedCharge, NodeLedger, Reservation
 from webhook.kube.raw import mapping, text
 from webhook.kube.release import Release
 from webhook.kube.resource import stored_slice
+from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.booking import advance
 from webhook.ledger.events import Event, Place
-from webhook.ledger.formulas import Formulas, version
+from webhook.ledger.formulas import Formulas
 from webhook.ledger.touched import touched
 
 EffectKind = Literal["charged", "released", "changed", "reserved", "unreserved", "stale", "duplicate"]

@@ -16,14 +16,10 @@ from webhook.facts.footprint import DeviceCharge, device_charges
 from webhook.facts.placement import offers
 from webhook.kube.claims import Claim, Result
 from webhook.kube.resource import Device, Slice
+from webhook.kube.resource_version import version
 from webhook.kube.rollout import DriverRollout
 
 Pool = tuple[str, str]
-
-
-def version(text: str) -> int:
-    """A resourceVersion as a number, -1 where it is none: the API server hands them out in the order of its writes."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 30 else -1
 
 
 class Formulas(Struct, frozen=True):

@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.facts.account import ClaimPart, PodPart, add
+from webhook.facts.bookings import allocated_as, made_for, released
 from webhook.facts.placement import consumers, moved
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node
 from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import KIND, BookedCharge, NodeLedger, Reservation
 from webhook.kube.quantity import Number
+from webhook.kube.resource_version import version
 from webhook.kube.rollout import API_VERSION
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.booked import (
     Booked,
-    allocated_as,
     arrived,
     by_key,
     earlier,
-    made_for,
     outdated,
     part_of,
-    released,
     shown,
 )
 from webhook.ledger.charges import Charge, ChargeKey, Difference
-from webhook.ledger.formulas import version
 
 _NOTHING: dict[ChargeKey, BookedCharge] = {}
 
@@ -59,9 +57,9 @@ class Held:
         for each in self.reservations.get(claim.id, ()):
             if each.charges and arrived(each, claim):
                 rows = {**by_key(each.charges, self.node), **rows}
-        if all(made_for(key, claim) for key in rows):
+        if all(made_for(row, claim) for row in rows.values()):
             return rows
-        return {key: row for key, row in rows.items() if made_for(key, claim)}
+        return {key: row for key, row in rows.items() if made_for(row, claim)}
 
     def outdated(self, claim: Claim) -> bool:
         """Whether a later allocation of ``claim`` is booked or reserved here than the one that it is seen with."""

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from webhook.facts.account import Account
+from webhook.facts.bookings import allocated_as
 from webhook.facts.fit import Fit
 from webhook.facts.footprint import Footprint
 from webhook.facts.siblings import least_of_siblings
@@ -14,10 +15,10 @@ from webhook.facts.times import instant, stamp
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.node_ledger import NodeLedger, Reservation, as_stored
+from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.booked import allocated_as, booked_charge
+from webhook.ledger.booked import booked_charge
 from webhook.ledger.charges import claim_charges
-from webhook.ledger.formulas import version
 
 # A reservation may go 90 seconds after it was taken. A request that finds its own may take 60 seconds more, the API
 # server's limit, so that an older one is taken again.

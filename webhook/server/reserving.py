@@ -23,8 +23,8 @@ from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.ledgers import Ledgers, Written
 from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import NodeLedger, Reservation
+from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.formulas import version
 from webhook.ledger.reserve import LIFE, reservation, taken
 
 # Seconds after which what we wrote no longer goes before what the watch shows; a swap tells when that is too old.

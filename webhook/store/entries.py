@@ -11,8 +11,8 @@ from typing import Final
 from webhook.facts.times import stamp
 from webhook.kube.raw import Json, mapping, sequence, text
 from webhook.kube.release import Release
+from webhook.kube.resource_version import version
 from webhook.ledger.events import Event, event_json, event_of
-from webhook.ledger.formulas import version
 from webhook.ledger.recorded import encoded, recorded
 from webhook.store.segment import Entry, Key, Latest, Segment
 
