@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from tests.e2e.guard import Guard
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually
 from webhook.cli.deploying import files
+from webhook.kube.raw import members
 from webhook.registration.manifests import Target, manifests
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
@@ -54,6 +58,26 @@ def deployed(cluster: Cluster, *arguments: str, **options: Any) -> Guard:
     guard = cluster.guard(f"--namespace={own}", secret, *arguments, user=(f"{own}-guard",), token=token, **options)
     asked(cluster, guard)
     return guard
+
+
+@contextmanager
+def kubelet(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Ends the pods of ``namespace`` that are deleted, as kubelets do: bound ones stay without."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(0.5):
+            for pod in members(cluster.as_admin.get(path("Pod", namespace=namespace)).get("items")):
+                if "deletionTimestamp" in pod["metadata"]:
+                    cluster.as_admin.gone(path("Pod", pod["metadata"]["name"], namespace), gracePeriodSeconds="0")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def asked(cluster: Cluster, guard: Guard) -> None:

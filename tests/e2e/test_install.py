@@ -20,7 +20,7 @@ from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.guard import Guard
-from tests.e2e.guarding import guarded
+from tests.e2e.guarding import guarded, kubelet
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually, steady
 from webhook.cli import deploying
@@ -76,6 +76,10 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     made = Installed(cluster)
     made.run("install")
     yield made
+    # What stays of it must not have pods: the scheduler would give them to the nodes of tests to come.
+    cluster.as_admin.gone(path("Namespace", made.namespace))
+    with kubelet(cluster, made.namespace):
+        eventually(lambda: cluster.as_admin.find(path("Namespace", made.namespace)) is None)
     cluster.close()
 
 

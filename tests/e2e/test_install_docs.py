@@ -6,17 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.kinds import path
+from tests.e2e.guarding import kubelet
 from tests.e2e.processes import free_port
-from webhook.kube.raw import members
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "install.md").read_text()
@@ -44,26 +40,6 @@ def as_pattern(printed: str) -> str:
 def fails(printed: str) -> bool:
     """Whether the page shows the command to fail."""
     return printed.startswith("Error ")
-
-
-@contextmanager
-def kubelet(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Ends the pods of ``namespace`` that are deleted, as kubelets do: bound ones stay without."""
-    over = threading.Event()
-
-    def run() -> None:
-        while not over.wait(0.5):
-            for pod in members(cluster.as_admin.get(path("Pod", namespace=namespace)).get("items")):
-                if "deletionTimestamp" in pod["metadata"]:
-                    cluster.as_admin.gone(path("Pod", pod["metadata"]["name"], namespace), gracePeriodSeconds="0")
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_the_page(cluster: Cluster, tmp_path: Path) -> None:
