@@ -21,6 +21,7 @@ from webhook.cluster.access import CannotConnect, NoCluster, connect
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.background import Background
 from webhook.cluster.kinds import KINDS
+from webhook.cluster.live import Changed
 from webhook.kube.release import NODE_ALLOCATABLE
 
 PATHS = {kind.name: kind.path for kind in KINDS}
@@ -187,6 +188,23 @@ def test_a_store_that_was_put_back_is_listed(server: FakeServer, view: Callable[
     eventually(lambda: seen.nodes() == ["new", "newer", "stays"])
     assert len(server.requests(NODES, watches=False)) == 2
     assert stale == ["Node"]
+
+
+def test_everybody_who_hears_is_told_of_every_change_with_what_was_before(
+    server: FakeServer, view: Callable[..., View]
+) -> None:
+    seen = synced(view())
+    heard: list[list[tuple[str, Any, bool, bool]]] = [[], []]
+
+    def hearing(told: list[tuple[str, Any, bool, bool]]) -> Changed:
+        return lambda kind, key, before, after: told.append((kind, key, "n" in before.nodes, "n" in after.nodes))
+
+    seen.cluster.on_change += [hearing(told) for told in heard]
+    server.put(NODES, node("n"))
+    eventually(lambda: heard[1])
+    server.delete(NODES, node("n"))
+    eventually(lambda: len(heard[1]) == 2)
+    assert heard[0] == heard[1] == [("Node", ("", "n"), False, True), ("Node", ("", "n"), True, False)]
 
 
 def test_a_list_whose_rest_expires_is_begun_again(server: FakeServer, view: Callable[..., View]) -> None:

@@ -65,7 +65,7 @@ class World:
         self.view.snapshot = self.view.snapshot.put({"kind": "none"})
         self.view.snapshot = replace(self.view.snapshot, release=Release(36))
         self.controller = NodeLedgers(self.api, self.view, self.log)  # type: ignore[arg-type]  # the same methods
-        self.view.on_change = self.controller._heard
+        self.view.on_change.append(self.controller._heard)
 
     def see(self, *objs: Json) -> None:
         """Have the view see ``objs``, and ledgers as they are stored."""

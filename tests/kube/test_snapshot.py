@@ -49,6 +49,12 @@ NOMINATED = {
     "spec": {"resourceClaims": [{"name": "c", "resourceClaimName": "c2"}]},
     "status": {"nominatedNodeName": "n1"},
 }
+GATED = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p3", "namespace": "ns", "uid": "p-3"},
+    "spec": {"schedulingGates": [{"name": "other"}, {"name": "allocguard.dev/claims"}]},
+}
 OTHERS: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}},
     {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "k"}},
@@ -57,7 +63,7 @@ OTHERS: list[dict[str, Any]] = [
     {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": "n1"}},
     {"apiVersion": "allocguard.dev/v1alpha1", "kind": "NodeLedger", "metadata": {"name": "n1"}},
 ]
-ALL = [NODE, SLICE, CLAIM, POD, NOMINATED, *OTHERS]
+ALL = [NODE, SLICE, CLAIM, POD, NOMINATED, GATED, *OTHERS]
 
 
 def filled(snapshot: Snapshot) -> set[str]:
@@ -133,3 +139,10 @@ def test_what_is_found_in_an_index_does_not_depend_on_the_order_of_arrival() -> 
         assert build(objs, Release()).pool_claims == wanted.pool_claims
         assert build(objs, Release()).node_pods == wanted.node_pods
     assert [item.name for item in wanted.pools["d.example", "n1"]] == list("abcd")
+
+
+def test_a_pod_is_gated_for_as_long_as_it_has_our_gate() -> None:
+    snapshot = build([GATED], Release())
+    assert [pod.name for pod in snapshot.gated_pods.values()] == ["p3"]
+    lifted = snapshot.put({**GATED, "spec": {"schedulingGates": [{"name": "other"}]}})
+    assert (len(lifted.gated_pods), lifted.pods["ns", "p3"].gates) == (0, ("other",))

@@ -35,10 +35,6 @@ Level = Literal["info", "warning", "error"]
 Changed = Callable[[str, Key, Snapshot, Snapshot], object]
 
 
-def unheard(kind: str, key: Key, before: Snapshot, after: Snapshot) -> None:
-    """Nobody listens."""
-
-
 class Tell(Protocol):
     """The log."""
 
@@ -63,8 +59,8 @@ class LiveCluster:
     :attr:`snapshot`, which is replaced by one assignment, :attr:`policies`, :attr:`synced` and :meth:`checks`.
     ``minor`` None takes the server's release; ``gates`` go before the server's own. :attr:`on_policies` is called from
     a thread of its own with all AdmissionPolicy objects by name, once before the view counts as synced and after every
-    change; :attr:`on_change`, in that of the event loop, about every other object, with the snapshots before and after,
-    and :attr:`on_stale` there with the kind of an event that came too late.
+    change; those in :attr:`on_change`, in that of the event loop, about every other object, with the snapshots before
+    and after, and :attr:`on_stale` there with the kind of an event that came too late.
     ``recorder`` is told all other objects as they change.
     """
 
@@ -96,7 +92,7 @@ class LiveCluster:
         self._policies_given = False
         self.on_policies: Callable[[Mapping[str, Json]], object] = len
         self.on_stale: Callable[[str], object] = len
-        self.on_change: Changed = unheard
+        self.on_change: list[Changed] = []
         self.policies: Mapping[str, Json] = {}
         self.snapshot = Snapshot()
         self.synced = False
@@ -240,7 +236,7 @@ class LiveCluster:
             before, metadata = self.snapshot, mapping(obj.get("metadata"))
             self.snapshot = before.put(obj)
             key = (text(metadata.get("namespace")), text(metadata.get("name")))
-            self.on_change(kind.name, key, before, self.snapshot)
+            self._changed(kind, key, before)
             self._recorder.put(obj)
 
     def drop(self, kind: Kind, key: Key, version: str = "") -> None:
@@ -253,8 +249,12 @@ class LiveCluster:
         gone = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
         before = self.snapshot
         self.snapshot = before.remove(gone)
-        self.on_change(kind.name, key, before, self.snapshot)
+        self._changed(kind, key, before)
         self._recorder.gone(gone)
+
+    def _changed(self, kind: Kind, key: Key, before: Snapshot) -> None:
+        for hear in self.on_change:
+            hear(kind.name, key, before, self.snapshot)
 
     def stale(self, kind: Kind) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.ledgers import PATH, Ledgers
-from webhook.cluster.live import Changed, unheard
+from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
 from webhook.facts.bookings import allocated_as
 from webhook.kube.claims import Claim, read_claim
@@ -54,7 +54,7 @@ _Name = tuple[str, str, str, str]
 class Cluster(Protocol):
     """What is read of the live view."""
 
-    on_change: Changed
+    on_change: list[Changed]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -90,7 +90,7 @@ class NodeLedgers:
     async def run(self) -> None:
         """Publish whenever something has changed, until cancelled."""
         self._begin()
-        self._cluster.on_change = self._heard
+        self._cluster.on_change.append(self._heard)
         snapshot = self._cluster.snapshot
         self._changed = {*snapshot.nodes, *snapshot.ledgers}
         pause = 0.0
@@ -106,7 +106,7 @@ class NodeLedgers:
                 self._problem = problem
                 pause = min(max(pause * 2, 1.0), LONGEST) * random.uniform(0.8, 1.2) if problem else 0.0
         finally:
-            self._cluster.on_change = unheard
+            self._cluster.on_change.remove(self._heard)
 
     def checks(self) -> list[tuple[str, bool, str]]:
         """For ``/readyz``: a ledger that cannot be written keeps nobody from serving."""

@@ -17,6 +17,9 @@ from webhook.kube.sharing import by_content, shared
 
 _NOTHING: Json = {}
 
+GATE = "allocguard.dev/claims"
+"""The scheduling gate of pods whose claims have to wait."""
+
 
 def amounts(raw: object) -> dict[str, Number]:
     """A raw resource list as exact numbers in base units; unreadable quantities are left out."""
@@ -79,6 +82,7 @@ class Pod(Struct, frozen=True, gc=False):
     started: str
     resize: Mapping[str, Mapping[str, Number]]
     ready: bool
+    created: str
 
     @property
     def key(self) -> str:
@@ -186,6 +190,7 @@ def stored_pod(obj: object) -> Pod:
         phase=intern(pod.phase),
         scheduler=intern(pod.scheduler),
         started=intern(pod.started),
+        created=intern(pod.created),
     )
 
 
@@ -246,6 +251,7 @@ def _pod(obj: object, shares: bool) -> Pod:
         started=text(status.get("startTime")),
         resize=(_shared_resize if shares else _resize)(holding) if holding else _NOTHING,
         ready=mapping(conditions.get("Ready")).get("status") == "True",
+        created=text(metadata.get("creationTimestamp")),
     )
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from webhook.kube.claims import Claim, read_template, stored_claim
-from webhook.kube.core import Node, NodeTopology, Pod, read_topology, stored_node, stored_pod
+from webhook.kube.core import GATE, Node, NodeTopology, Pod, read_topology, stored_node, stored_pod
 from webhook.kube.node_ledger import NodeLedger, stored_node_ledger
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import Release
@@ -99,7 +99,8 @@ class Snapshot(Struct, frozen=True):
     ``device_claims`` claims that hold the device (driver, pool, device), ``pool_claims`` claims that hold any
     device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
     by ``spec.nodeName``, ``nominated_pods`` pods with claims that have no node yet by ``status.nominatedNodeName``,
-    ``claim_pods`` pods that use the claim (namespace, name). ``seen`` tells by kind when the
+    ``claim_pods`` pods that use the claim (namespace, name), ``gated_pods`` those that our gate keeps from being
+    scheduled. ``seen`` tells by kind when the
     view of it was last known to be current; kinds that are not in it, as those of files, are never stale.
     """
 
@@ -128,6 +129,7 @@ class Snapshot(Struct, frozen=True):
     node_pods: Map[str, tuple[Pod, ...]] = Map()
     nominated_pods: Map[str, tuple[Pod, ...]] = Map()
     claim_pods: Map[Key, tuple[Pod, ...]] = Map()
+    gated_pods: Map[Key, Pod] = Map()
     seen: Map[str, datetime] = Map()
 
     def put(self, obj: Json) -> Snapshot:
@@ -299,6 +301,7 @@ class Snapshot(Struct, frozen=True):
             if _nominated(pod)
             else self.nominated_pods,
             claim_pods=claim_pods,
+            gated_pods=self.gated_pods.set((pod.namespace, pod.name), pod) if GATE in pod.gates else self.gated_pods,
         )
 
     def _without_pod(self, pod: Pod) -> Snapshot:
@@ -315,6 +318,7 @@ class Snapshot(Struct, frozen=True):
             if _nominated(pod)
             else self.nominated_pods,
             claim_pods=claim_pods,
+            gated_pods=self.gated_pods.delete((pod.namespace, pod.name)) if GATE in pod.gates else self.gated_pods,
         )
 
 
