@@ -26,6 +26,7 @@ from tests.facts.builders import (
     slice_of,
     world,
 )
+from webhook.facts.pool_survey import Reason
 from webhook.facts.pools import allocation_pool_problems, pool_state
 
 
@@ -415,3 +416,9 @@ def test_one_device_of_a_mapped_pool_that_lost_its_cost_is_mapping_lost():
     owner = pod(where="n1", status=entry(cpu="4"))
     assert phase(node(), slice_of(bare, grp("other")), held, owner) == ("Rebuilding", ["mapping-lost"])
     assert phase(node(), slice_of(bare, grp("other")), held, pod(where="n1")) == ("Fresh", [])
+
+
+def test_a_reason_is_told_in_one_line_as_a_finding_is() -> None:
+    reason = Reason("driver-held", "driver d held: a\nb", "the hold to be taken back", "take it out")
+    assert reason.text == "driver-held: has driver d held: a b, needs the hold to be taken back; take it out"
+    assert replace(reason, fix="").text == "driver-held: has driver d held: a b, needs the hold to be taken back"

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.controllers.events import event, tell
 from webhook.facts.stranded import stranded
-from webhook.facts.times import stamp
 from webhook.kube.claims import Claim, read_claim
 from webhook.kube.core import Pod
 from webhook.kube.raw import Json, mapping, text
@@ -107,21 +107,9 @@ class Freeing:
             ("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid),
             ("v1", "Pod", pod.name, pod.uid),
         )
-        now = stamp(self._clock())
         for version, kind, name, uid in about:
             involved = {"apiVersion": version, "kind": kind, "namespace": claim.namespace, "name": name, "uid": uid}
-            event: Json = {
-                "metadata": {"generateName": f"{name[:200]}.", "namespace": claim.namespace},
-                "involvedObject": involved,
-                "reason": REASON,
-                "message": message,
-                "type": "Normal",
-                "source": {"component": "allocguard"},
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            }
-            await self._api.create(f"/api/v1/namespaces/{claim.namespace}/events", event)
+            await tell(self._api, event(involved, REASON, message, self._clock()))
 
 
 def _patch(there: Json) -> list[Json]:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from webhook.facts.matching import slice_applies
+from webhook.kube.finding import Finding, one_line
 from webhook.kube.quantity import Number
 from webhook.kube.raw import mapping, text
 from webhook.kube.resource import Device, Slice
@@ -28,6 +29,12 @@ class Reason(Struct, frozen=True, gc=False):
     has: str
     needs: str
     fix: str = ""
+
+    @property
+    def text(self) -> str:
+        """The line for people: ``rule: has X, needs Y; fix``, as a finding says it."""
+        line = f"{self.rule}: {Finding(self.rule, '', self.has, self.needs).message}"
+        return f"{line}; {one_line(self.fix)}" if self.fix else line
 
 
 class Survey(Struct, frozen=True):
