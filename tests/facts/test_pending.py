@@ -23,7 +23,7 @@ def counts(snapshot: Snapshot, **refused: str) -> dict[tuple[str, str], int]:
     [
         ([slice_of(grp())], "unscheduled"),
         ([], "no-device-yet"),
-        ([slice_of(grp(), count=2)], "pool-rebuilding"),
+        ([slice_of(grp(), count=2)], "pool-incomplete"),
         ([slice_of(grp(), count=2), slice_of(grp(), name="s2", where="n2")], "unscheduled"),
         ([slice_of(grp()), rollout(hold={"reason": "repair"})], "driver-held"),
         ([slice_of(grp()), rollout(stage="Off")], "stage-off"),

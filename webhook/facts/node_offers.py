@@ -14,7 +14,7 @@ from webhook.facts.matching import device_applies
 from webhook.facts.pool_survey import Reason, current
 from webhook.facts.pools import needed, pool_state
 from webhook.facts.request_policy import consumed_for, off_policy
-from webhook.facts.rollout import held, qualifies
+from webhook.facts.rollout import barred, held
 from webhook.facts.selectors import matches
 from webhook.facts.zones import device_zone
 from webhook.kube.claims import DeviceRequest
@@ -188,10 +188,7 @@ def _selected(selectors: list[str], driver: str, device: Device) -> bool | None:
 def _stage(snapshot: Snapshot, driver: str, node: str) -> Reason | None:
     """Why no device that costs something may be allocated on the node now."""
     rollout, known = snapshot.rollouts.get(driver), snapshot.nodes.get(node)
-    if rollout is None or known is None or qualifies(rollout, known):
-        return None
-    rule = "stage-off" if rollout.stage == "Off" else "node-not-canary"
-    return Reason(rule, f"driver {driver} at stage {rollout.stage}", f"a stage that takes in node {node}")
+    return None if rollout is None or known is None else barred(rollout, [known])
 
 
 def _pool(snapshot: Snapshot, item: Slice, node: str, now: datetime) -> Reason | None:

@@ -6,6 +6,7 @@ never touched.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from webhook.facts.drivers import drivers_of
@@ -73,19 +74,23 @@ def held(rollout: DriverRollout | None, digests: frozenset[str], now: datetime) 
     )
 
 
-def _stage(rollout: DriverRollout, nodes: list[Node], what: str) -> Reason | None:
+def barred(rollout: DriverRollout, nodes: Sequence[Node], name: str = "") -> Reason | None:
+    """Why the stage does not let devices with costs be used on all of ``nodes``; ``name`` is that of the node where it
+    has one, known or not.
+    """
     if rollout.stage == "General":
         return None
     if rollout.stage == "Off":
         fix = f"set spec.stage of DriverRollout {rollout.driver} to Canary"
-        return Reason("stage-off", f"{what} at stage Off of {rollout.driver}", "stage Canary or later", fix)
+        return Reason("stage-off", f"driver {rollout.driver} at stage Off", "stage Canary or later", fix)
+    if name and not nodes:
+        return Reason("node-not-canary", f"node {name}, which is not known", f"a node with {_wanted(rollout)}")
     outside = next((node for node in nodes if not qualifies(rollout, node)), None)
     if outside is None:
         return None
-    has = f"{what} on node {outside.name}, outside the canary nodes of {rollout.driver} (stage {rollout.stage})"
-    return Reason(
-        "node-not-canary", has, f"a node with {_wanted(rollout)}", f"label the node, or widen {rollout.driver}"
-    )
+    has = f"node {outside.name}, outside the canary nodes of {rollout.driver} (stage {rollout.stage})"
+    fix = f"label the node, or widen {rollout.driver}"
+    return Reason("node-not-canary", has, f"a node with {_wanted(rollout)}", fix)
 
 
 def _wanted(rollout: DriverRollout) -> str:
@@ -126,14 +131,10 @@ def allocation_rollout_problems(claim: Claim, snapshot: Snapshot, now: datetime)
         if hold is not None:
             reasons.append(hold)
         if costs:
-            what = f"device {result.device}"
             nodes = _nodes(name, offered[0] if offered is not None else None, snapshot)
-            stage = _stage(rollout, nodes, what)
+            stage = barred(rollout, nodes, name)
             if stage is not None:
                 reasons.append(stage)
-            elif rollout.stage in ("Canary", "Expanding") and name and not nodes:
-                has = f"{what} on node {name}, which is not known"
-                reasons.append(Reason("node-not-canary", has, f"a node with {_wanted(rollout)}"))
         for reason in reasons:
             finding = Finding(reason.rule, path, reason.has, reason.needs, reason.fix)
             found.setdefault((driver, reason.rule), finding)
@@ -159,12 +160,12 @@ def slice_canary_problems(item: Slice, snapshot: Snapshot) -> list[Finding]:
     if rollout.stage == "General":
         return []
     path, nodes, unknown = _slice_nodes(item, snapshot)
-    stage = _stage(rollout, nodes, "a device with node costs")
+    stage = barred(rollout, nodes)
     if stage is not None:
         return [Finding(stage.rule, path, stage.has, stage.needs, stage.fix)]
-    if unknown:
-        has = f"node {unknown}, which is not known"
-        return [Finding("node-not-canary", path, has, f"a node with {_wanted(rollout)}", severity="warning")]
+    stage = barred(rollout, [], unknown)
+    if stage is not None:
+        return [Finding(stage.rule, path, stage.has, stage.needs, stage.fix, "warning")]
     return []
 
 
@@ -215,8 +216,25 @@ def stopped_driver(snapshot: Snapshot, driver: str, now: datetime) -> Reason | N
     rollout = rollout_of(snapshot, driver)
     if rollout is None:
         return None
-    if rollout.stage == "Off" and driver in snapshot.mapped_slices:
-        return _stage(rollout, [], f"driver {driver}")
+    if rollout.stage == "Off" and driver in snapshot.mapped_slices and not any(costless_slices(snapshot, driver)):
+        return barred(rollout, [])
     if rollout.hold is not None and not rollout.hold.bad_mappings and not rollout.resume_digests:
         return held(rollout, frozenset(), now)
     return None
+
+
+def costless_slices(snapshot: Snapshot, driver: str) -> Iterator[Slice]:
+    """The slices of ``driver`` whose devices cost their nodes nothing: no stage concerns them."""
+    mapped = snapshot.mapped_slices.get(driver, ())
+    names = snapshot.driver_slices.get(driver, ())
+    # Where every slice has costs, which is usual once a driver is rolled out, nothing has to be looked at.
+    if len(names) > len(mapped):
+        slices = (snapshot.slices[name] for name in names if name not in mapped)
+        yield from (item for item in slices if item.devices)
+
+
+def costing_nodes(slices: Iterable[Slice], node: str | None, snapshot: Snapshot) -> list[Node]:
+    """The known nodes that devices with costs of ``slices`` are for: ``node`` alone, where one is given."""
+    if node is not None:
+        return _nodes(node, None, snapshot)
+    return [each for item in slices if item.mapped for each in _slice_nodes(item, snapshot)[1]]

@@ -17,6 +17,9 @@ from webhook.kube.sharing import by_content, shared
 
 _NOTHING: Json = {}
 
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that a kubelet runs from a file: the API server only shows it."""
+
 GATE = "allocguard.dev/claims"
 """The scheduling gate of pods whose claims have to wait."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from webhook.kube.raw import Json, mapping, objects, sequence, text
+from webhook.kube.raw import Json, flag, integer, mapping, members, objects, sequence, text
 
 GROUP = "allocguard.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -14,6 +14,10 @@ EVIDENCE = ("PoolComplete", "OwnerCurrent", "NodeReady", "DriverPodReady")
 PROFILES = ("NodeLocal", "MultiNode")
 STANDARD_NUMA = "resource.kubernetes.io/numaNode"
 DEFAULT_WINDOW = 90
+ADMINISTRATORS = "system:masters"
+KUBELET = "system:node:"
+KUBELETS = "system:nodes"
+DRILLS = ("Rollback", "NodeRestart", "DriverUpgrade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,70 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
+class Editors:
+    """Who may change the labels that a canary selector reads, by name and by group."""
+
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset({ADMINISTRATORS})
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What has to be reached before the next stage; None where nothing is asked. ``min_coverage`` is a percentage,
+    ``pending_p99`` seconds.
+    """
+
+    min_coverage: int | None
+    quiet_days: int | None
+    drills: tuple[str, ...]
+    pending_p99: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Somebody's word for moving on from ``stage`` though its gates have not passed."""
+
+    by: str
+    reason: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """A drill that was run: what, when (RFC 3339), how it ended, and who ran it."""
+
+    name: str
+    at: str
+    passed: bool
+    by: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStatus:
+    """What the guard has seen of the driver, as the next leader goes on from it.
+
+    ``observed_since`` is when it began to look, ``quiet_since`` when the last difference was gone (RFC 3339, empty:
+    not known). ``pending_p99``: 99 of 100 of the ``pending_count`` claims that were allocated waited no longer, seconds
+    (``status.pending.p99`` is a duration, as ``12s``). ``duplicates`` and ``zone_failures`` count refusals; ``digests``
+    are the mapping digests published, sorted.
+    """
+
+    quiet_since: str = ""
+    observed_since: str = ""
+    pending_p99: int | None = None
+    pending_count: int = 0
+    drills: tuple[Drill, ...] = ()
+    duplicates: int = 0
+    zone_failures: int = 0
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DriverRollout:
-    """How far a driver's mappings are rolled out. ``window`` and ``heartbeat`` are seconds (heartbeat 0: none)."""
+    """How far a driver's mappings are rolled out. ``window`` and ``heartbeat`` are seconds (heartbeat 0: none);
+    ``canary_keys`` are the label keys that ``canary_selector`` reads.
+    """
 
     driver: str
     stage: str = "General"
@@ -52,6 +118,14 @@ class DriverRollout:
     numa_attributes: tuple[str, ...] = (STANDARD_NUMA,)
     hold: Hold | None = None
     resume_digests: frozenset[str] = frozenset()
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    editors: Editors = field(default_factory=Editors)
+    canary_keys: frozenset[str] = frozenset()
+    promotion: Promotion | None = None
+    override: Override | None = None
+    status: RolloutStatus = field(default_factory=RolloutStatus)
 
 
 def seconds(value: object) -> int | None:
@@ -74,10 +148,62 @@ def _strings(raw: object) -> tuple[str, ...]:
     return tuple(item for item in sequence(raw) if isinstance(item, str))
 
 
+def _selector_keys(selector: Json) -> frozenset[str]:
+    keys = [row.get("key") for row in members(selector.get("matchExpressions"))]
+    return frozenset(key for key in (*mapping(selector.get("matchLabels")), *keys) if isinstance(key, str) and key)
+
+
+def _editors(raw: object) -> Editors:
+    if not isinstance(raw, dict):
+        return Editors()
+    return Editors(frozenset(_strings(raw.get("users"))), frozenset(_strings(raw.get("groups"))))
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _promotion(raw: object) -> Promotion | None:
+    if not isinstance(raw, dict):
+        return None
+    return Promotion(
+        min_coverage=_whole(raw.get("minCoverage")),
+        quiet_days=_whole(raw.get("quietDays")),
+        drills=_strings(raw.get("drills")),
+        pending_p99=seconds(raw.get("pendingP99")),
+    )
+
+
+def _override(raw: object) -> Override | None:
+    if not isinstance(raw, dict):
+        return None
+    return Override(text(raw.get("by")), text(raw.get("reason")), text(raw.get("stage")))
+
+
+def _status(raw: Json) -> RolloutStatus:
+    pending = mapping(raw.get("pending"))
+    return RolloutStatus(
+        quiet_since=text(raw.get("quietSince")),
+        observed_since=text(raw.get("observedSince")),
+        pending_p99=seconds(pending.get("p99")),
+        pending_count=integer(pending.get("count")),
+        drills=tuple(
+            Drill(
+                text(d.get("name")), text(d.get("at")), flag(d.get("passed")), text(d.get("by")), text(d.get("message"))
+            )
+            for d in members(raw.get("drills"))
+        ),
+        duplicates=integer(raw.get("duplicates")),
+        zone_failures=integer(raw.get("zoneFailures")),
+        digests=_strings(raw.get("digests")),
+    )
+
+
 def read_rollout(obj: object) -> DriverRollout:
     """The model of a DriverRollout document. A value that cannot be read keeps the safe side: an unknown stage
-    counts as ``Off``; :func:`webhook.facts.rollout.document_problems` reports it.
+    counts as ``Off``; :func:`webhook.facts.rollout_document.document_problems` reports it.
     """
+    metadata = mapping(mapping(obj).get("metadata"))
     spec = mapping(mapping(obj).get("spec"))
     freshness = mapping(spec.get("freshness"))
     pods = mapping(freshness.get("driverPods"))
@@ -88,7 +214,7 @@ def read_rollout(obj: object) -> DriverRollout:
     window = seconds(freshness.get("window"))
     selector = mapping(pods.get("selector"))
     return DriverRollout(
-        driver=text(mapping(mapping(obj).get("metadata")).get("name")),
+        driver=text(metadata.get("name")),
         stage=stage if stage in STAGES else "Off",
         canary_selector=spec["canaryNodeSelector"] if isinstance(spec.get("canaryNodeSelector"), dict) else None,
         writers=tuple(
@@ -113,4 +239,12 @@ def read_rollout(obj: object) -> DriverRollout:
         if isinstance(raw_hold, dict)
         else None,
         resume_digests=frozenset(_strings(mapping(spec.get("resumeAt")).get("mappingDigests"))),
+        uid=text(metadata.get("uid")),
+        generation=integer(metadata.get("generation")),
+        resource_version=text(metadata.get("resourceVersion")),
+        editors=_editors(spec.get("canaryLabelEditors")),
+        canary_keys=_selector_keys(mapping(spec.get("canaryNodeSelector"))),
+        promotion=_promotion(spec.get("promotion")),
+        override=_override(mapping(spec.get("promotion")).get("override")),
+        status=_status(mapping(mapping(obj).get("status"))),
     )
