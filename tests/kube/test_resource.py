@@ -7,6 +7,8 @@ from webhook.kube.resource import (
     FIELD_136,
     Slice,
     carries,
+    dearer,
+    entry_json,
     node_costs,
     read_device,
     read_entries,
@@ -150,6 +152,49 @@ def test_a_container_listed_twice_counts_once() -> None:
         }
     )
     assert entry.total() == {"cpu": 1}
+
+
+HALF = Fraction(1, 2)
+OVERHEAD = {"nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}}}
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "after"),
+    [
+        (OLD, 2, 6),
+        (NEW, 2, 6),
+        ({"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores"}}}, 1, 3),
+        (
+            {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "500m"}}}},
+            Fraction(1, 2),
+            Fraction(3, 2),
+        ),
+        ({"name": "d", "basic": {"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "4"}}}}, 4, 12),
+    ],
+)
+def test_a_dearer_device_is_so_in_its_own_shape(device: dict[str, object], before: object, after: object) -> None:
+    made = dearer(device, 3)
+    one, other = read_device(device), read_device(made)
+    assert ([cost.multiplier for cost in one.costs], [cost.multiplier for cost in other.costs]) == ([before], [after])
+    assert (other.shape, other.costs[0].capacity_key) == (one.shape, one.costs[0].capacity_key)
+    assert one.digest != other.digest
+    assert dearer(device, 1) != made
+
+
+def test_what_is_no_mapping_or_cannot_be_read_is_not_made_dearer() -> None:
+    unreadable = {"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "many"}, "memory": []}}
+    for device in (OVERHEAD, {"name": "d"}, {"nodeAllocatableResourceMappings": "x"}):
+        assert dearer(device, 3) == device
+    assert dearer(unreadable, 3) == unreadable
+
+
+@pytest.mark.parametrize("minor", [36, 37])
+def test_an_entry_that_is_written_is_read_again(minor: int) -> None:
+    amounts = {"cpu": Fraction(3, 2), "memory": 2**30}
+    row = entry_json("c", ["main"], amounts, minor)
+    (read,) = read_entries({"nodeAllocatableResourceClaimStatuses": [row]})
+    assert (read.claim, read.containers, read.amounts, read.readable) == ("c", ("main",), amounts, True)
+    assert carries([{"kind": "Pod", "status": {"nodeAllocatableResourceClaimStatuses": [row]}}]) == {f"1.{minor}"}
 
 
 def test_carries_names_the_shapes_among_objects() -> None:

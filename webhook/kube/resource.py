@@ -19,7 +19,7 @@ from typing import Any, overload
 import orjson
 from msgspec import Raw, Struct
 
-from webhook.kube.quantity import Number, canonical, try_parse
+from webhook.kube.quantity import Number, canonical, of_resource, try_parse
 from webhook.kube.raw import Json, integer, mapping, objects, sequence, text
 from webhook.kube.sharing import sharing
 
@@ -452,6 +452,43 @@ def read_entries(status: object) -> tuple[Entry, ...]:
             )
         )
     return tuple(entries)
+
+
+def dearer(device: Json, factor: int) -> Json:
+    """The raw ``device``, in whatever shape it is, with every mapping that can be read ``factor`` times as dear."""
+    fields = device_fields(device)
+    changed: Json = {}
+    if isinstance(fields.get(FIELD_136), dict):
+        changed[FIELD_136] = {
+            name: _times(entry, "allocationMultiplier", factor, 1) for name, entry in fields[FIELD_136].items()
+        }
+    if isinstance(fields.get(FIELD_137), dict):
+        changed[FIELD_137] = {name: _dearer_137(entry, factor) for name, entry in fields[FIELD_137].items()}
+    return {**device, "basic": {**fields, **changed}} if fields is not device else {**device, **changed}
+
+
+def _dearer_137(entry: Any, factor: int) -> Any:
+    form = mapping(entry).get("mapping")
+    if not isinstance(form, dict):
+        return entry
+    name = "capacityMultiplier" if form.get("capacityKey") else "deviceMultiplier"
+    return {**entry, "mapping": _times(form, name, factor)}
+
+
+def _times(fields: Any, name: str, factor: int, default: Number | None = None) -> Any:
+    if not isinstance(fields, dict):
+        return fields
+    amount = default if fields.get(name) is None else try_parse(fields[name])
+    return fields if amount is None else {**fields, name: canonical(amount * factor)}
+
+
+def entry_json(claim: str, containers: Sequence[str], amounts: Mapping[str, Number], minor: int) -> Json:
+    """The entry of a pod's status by which a scheduler of release ``minor`` books ``amounts`` for ``claim``."""
+    booked = {name: of_resource(name, amount) for name, amount in sorted(amounts.items())}
+    entry: Json = {"resourceClaimName": claim, "containers": list(containers)}
+    if minor < 37:
+        return {**entry, "resources": booked}
+    return {**entry, "mapping": [{"name": name, "quantity": amount} for name, amount in booked.items()]}
 
 
 def carries(objs: Iterable[object]) -> frozenset[str]:
