@@ -197,6 +197,19 @@ def test_a_driver_that_is_off_is_tainted_where_its_devices_cost_something() -> N
     assert [each[:3] for each in taints(two_nodes(off, second=gpu("gpu-0")))] == [("n1", "", "stage-off")]
 
 
+def test_a_pool_of_many_nodes_is_tainted_at_stage_off_alone() -> None:
+    """At the others it depends on the node."""
+    network = slice_of(grp(), where="", pool="p", allNodes=True)
+    assert [each[:3] for each in taints(world(node(), network, rollout(stage="Off")))] == [("p", "", "stage-off")]
+    assert taints(world(node(labels={}), network, rollout(stage="Canary"))) == []
+
+
+def test_a_pool_on_a_node_that_is_not_known_is_tainted_as_its_allocations_are_refused() -> None:
+    snapshot = world(slice_of(grp()), rollout(stage="Canary"))
+    assert [each[:3] for each in taints(snapshot)] == [("n1", "", "node-not-canary")]
+    assert said(snapshot, "n1") == {(r.rule, r.has) for r in stopped(snapshot).values()}
+
+
 def test_a_pool_with_devices_that_cost_nothing_is_left_to_the_refusal_of_the_others() -> None:
     mixed = world(node(labels={}), slice_of(grp(), gpu("gpu-0")), rollout(stage="Canary"))
     assert taints(mixed) == []

@@ -17,9 +17,9 @@ from webhook.facts.matching import target_nodes
 from webhook.facts.placement import offers
 from webhook.facts.pool_survey import Reason, current
 from webhook.facts.pools import needed, pool_state
-from webhook.facts.rollout import held, slice_canary_problems
-from webhook.kube.finding import Finding
+from webhook.facts.rollout import barred, held
 from webhook.kube.resource import Slice
+from webhook.kube.rollout import DriverRollout
 from webhook.kube.snapshot import Key, Snapshot
 from webhook.kube.taint_rule import rule_name
 
@@ -45,9 +45,7 @@ class TaintWanted(Struct, frozen=True):
     @property
     def text(self) -> str:
         """What a refusal says, without the ages in it: it stays as long as the reason does."""
-        found = Finding(self.reason.rule, "", self.reason.has, self.reason.needs, self.reason.fix)
-        said = f"{found.rule}: {found.message}" + (f"; {found.fix}" if found.fix else "")
-        return _AGO.sub("too long ago", _ASIDE.sub("", said))
+        return _AGO.sub("too long ago", _ASIDE.sub("", self.reason.text))
 
 
 def stopped_pool(snapshot: Snapshot, driver: str, pool: str, now: datetime) -> Reason | None:
@@ -91,19 +89,19 @@ def _stopped(snapshot: Snapshot, driver: str, pool: str, node: str | None, now: 
     if not state.usable and state.reasons and needed(snapshot, state):
         first = state.reasons[0]
         return Reason(first.rule, f"pool {pool} of {driver}: {first.has}", first.needs, first.fix)
-    return _outside(snapshot, state.slices)
+    return _barred(snapshot, rollout, state.slices, node or "")
 
 
-def _outside(snapshot: Snapshot, slices: tuple[Slice, ...]) -> Reason | None:
-    """What the stage of the driver says against a pool of one node in which every device costs something."""
-    for item in slices:
-        if not item.node or any(not device.costs for device in item.devices):
-            return None
-    for item in slices:
-        for found in slice_canary_problems(item, snapshot):
-            if found.severity == "error":
-                return Reason(found.rule, found.has, found.needs, found.fix)
-    return None
+def _barred(snapshot: Snapshot, rollout: DriverRollout | None, slices: tuple[Slice, ...], node: str) -> Reason | None:
+    """What the driver's stage says against slices in which every device costs something: where it is Off, or they are
+    all of this node.
+    """
+    if rollout is None or not slices or not all(device.costs for item in slices for device in item.devices):
+        return None
+    if rollout.stage != "Off" and not all(item.node for item in slices):
+        return None
+    known = snapshot.nodes.get(node)
+    return barred(rollout, [] if known is None else [known], node)
 
 
 def wanted_taints(

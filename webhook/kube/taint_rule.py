@@ -54,14 +54,8 @@ def taint_rule(version: str, driver: str, pool: str, device: str, rule: str, rea
 
 
 def ours(rule: Json) -> bool:
-    """Whether the guard made the stored ``rule``: by its name and its label or annotation, of which somebody may have
-    taken one away.
-    """
-    metadata = mapping(rule.get("metadata"))
-    marked = mapping(metadata.get("labels")).get(MANAGED_BY) == MANAGER or REASON in mapping(
-        metadata.get("annotations")
-    )
-    return marked and _NAME.fullmatch(text(metadata.get("name"))) is not None
+    """Whether the guard made the stored ``rule``: by its name, whatever somebody has made of the rest."""
+    return _NAME.fullmatch(text(mapping(rule.get("metadata")).get("name"))) is not None
 
 
 def put_right(current: Json, wanted: Json) -> Json:
