@@ -45,11 +45,6 @@ class PoolState(Struct, frozen=True):
     since: str
 
     @property
-    def label(self) -> str:
-        """The pool as messages call it."""
-        return f"pool {self.pool} of {self.driver}"
-
-    @property
     def usable(self) -> bool:
         """Whether devices of the pool may be given to new claims."""
         return self.phase == "Fresh"
@@ -273,6 +268,7 @@ def allocation_pool_problems(claim: Claim, snapshot: Snapshot, now: datetime) ->
         if _all_elsewhere(claim, (driver, pool), view(snapshot, driver, pool, node)):
             continue
         path = f"status.allocation.devices.results[{index}].pool"
-        found += [Finding(r.rule, path, f"{state.label}: {r.has}", r.needs, r.fix) for r in state.reasons]
-        found += [Finding(r.rule, path, f"{state.label}: {r.has}", r.needs, r.fix, "warning") for r in state.notes]
+        label = f"pool {pool} of {driver}"
+        found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix) for r in state.reasons]
+        found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix, "warning") for r in state.notes]
     return found

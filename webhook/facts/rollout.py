@@ -6,7 +6,7 @@ never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from webhook.facts.drivers import drivers_of
@@ -231,10 +231,3 @@ def costless_slices(snapshot: Snapshot, driver: str) -> Iterator[Slice]:
     if len(names) > len(mapped):
         slices = (snapshot.slices[name] for name in names if name not in mapped)
         yield from (item for item in slices if item.devices)
-
-
-def costing_nodes(slices: Iterable[Slice], node: str | None, snapshot: Snapshot) -> list[Node]:
-    """The known nodes that devices with costs of ``slices`` are for: ``node`` alone, where one is given."""
-    if node is not None:
-        return _nodes(node, None, snapshot)
-    return [each for item in slices if item.mapped for each in _slice_nodes(item, snapshot)[1]]

@@ -9,17 +9,27 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from webhook.facts.canary_labels import OWN_LABELS
 from webhook.facts.times import instant
 from webhook.kube import labels
 from webhook.kube.finding import Finding
 from webhook.kube.names import device_fully_qualified_name, device_qualified_name, driver_name
 from webhook.kube.raw import Json, mapping, text
-from webhook.kube.rollout import API_VERSION, EVIDENCE, PROFILES, STAGES, seconds
+from webhook.kube.rollout import (
+    API_VERSION,
+    DRILLS,
+    EVIDENCE,
+    KUBELET,
+    KUBELETS,
+    PROFILES,
+    STAGES,
+    seconds,
+    selector_keys,
+)
 
 LEAST_WINDOW = 75
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_DRILLS = ("Rollback", "NodeRestart", "DriverUpgrade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,15 @@ _SPEC = _Shape(
         "numaAttributes": _NAMES,
         "hold": _Shape({"reason": str, "by": str, "since": str, "until": str, "badMappings": _NAMES}),
         "resumeAt": _Shape({"mappingDigests": _NAMES}),
-        "promotion": _Shape({"minCoverage": int, "quietDays": int, "drills": _NAMES, "pendingP99": str}),
+        "promotion": _Shape(
+            {
+                "minCoverage": int,
+                "quietDays": int,
+                "drills": _NAMES,
+                "pendingP99": str,
+                "override": _Shape({"by": str, "reason": str, "stage": str}),
+            }
+        ),
     }
 )
 _DOCUMENT = _Shape({"apiVersion": str, "kind": str, "metadata": dict, "spec": _SPEC, "status": dict})
@@ -68,6 +86,7 @@ def document_problems(obj: Json) -> list[Finding]:
         found.append(_bad("metadata.name", f"the name {name}, which {reason}", "the name of the driver it is about"))
     spec = mapping(mapping(obj).get("spec"))
     found += _stage_problems(spec)
+    found += _editor_problems(mapping(spec.get("canaryLabelEditors")))
     found += _freshness_problems(mapping(spec.get("freshness")))
     found += _hold_problems(spec)
     for index, writer in enumerate(_list(spec.get("writers"))):
@@ -121,6 +140,10 @@ def _bad(path: str, has: str, needs: str, fix: str = "") -> Finding:
     return Finding("rollout-invalid", path, has, needs, fix)
 
 
+def _doubt(path: str, has: str, needs: str, fix: str = "") -> Finding:
+    return Finding("rollout-invalid", path, has, needs, fix, "warning")
+
+
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
@@ -147,8 +170,31 @@ def _stage_problems(spec: Json) -> list[Finding]:
             has = f"stage {spec['stage']} without canaryNodeSelector"
             found.append(_bad("spec.canaryNodeSelector", has, "a label selector: no node qualifies without one"))
     elif isinstance(selector, dict):
-        found += labels.problems(selector, "spec.canaryNodeSelector")
+        path = "spec.canaryNodeSelector"
+        found += list(labels.problems(selector, path)) or _wide(selector, path)
     return found
+
+
+def _wide(selector: Json, path: str) -> list[Finding]:
+    """What a selector that can be read is doubtful for."""
+    keys = selector_keys(selector)
+    if not keys:
+        fix = "stage General is the one for all nodes"
+        return [_doubt(path, "no requirement, which every node meets", "labels that canary nodes alone have", fix)]
+    own = sorted(keys & OWN_LABELS)
+    if not own:
+        return []
+    needs = "a label that only canaryLabelEditors set"
+    return [_doubt(path, f"{own[0]}, which kubelets and cloud providers set themselves", needs)]
+
+
+def _editor_problems(editors: Json) -> list[Finding]:
+    return [
+        _bad(f"spec.canaryLabelEditors.{member}[{index}]", name, "no kubelet: none makes its own node a canary node")
+        for member in ("users", "groups")
+        for index, name in enumerate(_strings(editors.get(member)))
+        if (name == KUBELETS if member == "groups" else name.startswith(KUBELET))
+    ]
 
 
 def _duration(value: object, least: int, path: str) -> list[Finding]:
@@ -202,6 +248,15 @@ def _hold_problems(spec: Json) -> list[Finding]:
         given = hold.get(member)
         if isinstance(given, str) and instant(given) is None:
             found.append(_bad(f"spec.hold.{member}", f"{given!r}", "a time such as 2026-11-20T09:00:00Z"))
+    since, until = instant(text(hold.get("since"))), instant(text(hold.get("until")))
+    if since is not None and until is not None and until <= since:
+        has = f"{hold['until']}, not after since ({hold['since']})"
+        found.append(_bad("spec.hold.until", has, "a later time: such a hold holds nothing"))
+    both = set(_strings(hold.get("badMappings"))) & set(_strings(mapping(spec.get("resumeAt")).get("mappingDigests")))
+    if both:
+        has = f"{min(both)}, which spec.hold.badMappings lists too"
+        needs = "a digest in one of them: it stays held"
+        found.append(_doubt("spec.resumeAt.mappingDigests", has, needs))
     return found + _digests(hold.get("badMappings"), "spec.hold.badMappings")
 
 
@@ -222,5 +277,18 @@ def _promotion_problems(promotion: Json) -> list[Finding]:
     if isinstance(quiet, int) and quiet < 0:
         found.append(_bad("spec.promotion.quietDays", str(quiet), "zero or more days"))
     for index, name in enumerate(_strings(promotion.get("drills"))):
-        found += _chosen(name, _DRILLS, f"spec.promotion.drills[{index}]")
-    return found + _duration(promotion.get("pendingP99"), 1, "spec.promotion.pendingP99")
+        found += _chosen(name, DRILLS, f"spec.promotion.drills[{index}]")
+    found += _duration(promotion.get("pendingP99"), 1, "spec.promotion.pendingP99")
+    override = promotion.get("override")
+    return found + _override_problems(override) if isinstance(override, dict) else found
+
+
+def _override_problems(override: Json) -> list[Finding]:
+    path = "spec.promotion.override"
+    needs = {
+        "by": "who takes it upon them",
+        "reason": "why the gates need not pass",
+        "stage": "the stage to move on from",
+    }
+    found = [_bad(f"{path}.{name}", f"no {name}", needs[name]) for name in needs if not override.get(name)]
+    return found + _chosen(override.get("stage") or None, STAGES[:-1], f"{path}.stage")

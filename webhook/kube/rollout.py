@@ -148,7 +148,8 @@ def _strings(raw: object) -> tuple[str, ...]:
     return tuple(item for item in sequence(raw) if isinstance(item, str))
 
 
-def _selector_keys(selector: Json) -> frozenset[str]:
+def selector_keys(selector: Json) -> frozenset[str]:
+    """The label keys that a raw label selector reads."""
     keys = [row.get("key") for row in members(selector.get("matchExpressions"))]
     return frozenset(key for key in (*mapping(selector.get("matchLabels")), *keys) if isinstance(key, str) and key)
 
@@ -243,7 +244,7 @@ def read_rollout(obj: object) -> DriverRollout:
         generation=integer(metadata.get("generation")),
         resource_version=text(metadata.get("resourceVersion")),
         editors=_editors(spec.get("canaryLabelEditors")),
-        canary_keys=_selector_keys(mapping(spec.get("canaryNodeSelector"))),
+        canary_keys=selector_keys(mapping(spec.get("canaryNodeSelector"))),
         promotion=_promotion(spec.get("promotion")),
         override=_override(mapping(spec.get("promotion")).get("override")),
         status=_status(mapping(mapping(obj).get("status"))),
