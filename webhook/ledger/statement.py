@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from webhook.facts.account import Amounts
+from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
 from webhook.kube.raw import Json, mapping, members, text
@@ -35,20 +36,28 @@ def entry_json(entry: Entry) -> Json:
     }
 
 
-def statement(book: Book, snapshot: Snapshot) -> Json:
-    """The accounts of all nodes and their zones with the charges behind them, and what pod statuses book."""
+def statement(book: Book, snapshot: Snapshot, only: Collection[str] | None = None) -> Json:
+    """The accounts of all nodes (or of those named) and their zones with the charges behind them, and what pod statuses
+    book there.
+    """
     nodes: list[Json] = []
-    for name in sorted(snapshot.nodes):
+    for name in sorted(snapshot.nodes if only is None else only):
         page = book.page(snapshot, name)
         if page is not None:
             charges = [charge_json(charge) for charge in page.charges]
             nodes.append({"node": name, "uid": page.account.uid, **account_json(page.account), "charges": charges})
     pods = [
         {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "node": pod.node, "entries": entries}
-        for _, pod in sorted(snapshot.pods.items())
+        for pod in sorted(_pods(snapshot, only), key=lambda pod: (pod.namespace, pod.name))
         if (entries := [entry_json(entry) for entry in pod.entries])
     ]
     return {"nodes": nodes, "pods": pods}
+
+
+def _pods(snapshot: Snapshot, only: Collection[str] | None) -> Iterable[Pod]:
+    if only is None:
+        return snapshot.pods.values()
+    return (pod for node in only for pod in snapshot.node_pods.get(node, ()))
 
 
 def compared(one: Json, other: Json, names: tuple[str, str]) -> list[Difference]:
