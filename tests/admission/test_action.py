@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from webhook.admission.action import MAX_CAUSES, WARNING_SIZE, WARNINGS_SIZE, Answer, apply
-from webhook.admission.decide import Judged, Verdict
-from webhook.kube.admission import read_request
+from webhook.admission.decide import Judged, Verdict, decide
+from webhook.kube.admission import raw_request, read_request
+from webhook.kube.core import GATE
 from webhook.kube.finding import Finding, cause
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
+from webhook.policy.compile import compile_files
 from webhook.policy.evaluate import FAILED, evaluate
-from webhook.policy.revision import Revision
+from webhook.policy.revision import Revision, audited
 
 REQUEST = read_request({"uid": "u-1", "operation": "CREATE"})
 EVALUATION = evaluate(Revision("abc", ()), REQUEST, "validate", Snapshot(), Book(), datetime(2026, 11, 29, tzinfo=UTC))
@@ -36,6 +38,9 @@ def answer(*judged: Judged, **more: Any) -> Answer:
         ("Warn", "error", True, True),
         ("Warn", "warning", True, True),
         ("Warn", "info", True, False),
+        ("Hold", "error", True, True),
+        ("Hold", "warning", True, True),
+        ("Hold", "info", True, False),
         ("Audit", "error", True, False),
         ("Audit", "warning", True, False),
         ("Audit", "info", True, False),
@@ -117,3 +122,67 @@ def test_exceptions_errors_and_annotations_of_policies_are_audited() -> None:
         "exceptions": "p/migration (ticket OPS-1)",
         "errors": "q/rule: no such key",
     }
+
+
+POLICIES = b"""
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: labels}
+spec:
+  endpoint: mutate
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  mutations: [{patchType: JSONPatch, expression: "[{'op': 'add', 'path': '/metadata/labels', 'value': {'a': 'b'}}]"}]
+  action: Warn
+---
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: waits}
+spec:
+  endpoint: mutate
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{name: closed, expression: "object.metadata.name != 'x'", message: it is closed}]
+  action: Hold
+"""
+LABELS = {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
+GATED = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": GATE}]}
+
+
+def mutated(name: str = "x", may_hold: bool = True, **spec: Any) -> Answer:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": spec}
+    request = read_request(raw_request("CREATE", pod))
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    revision = compile_files({"p.yaml": POLICIES})
+    return apply(decide(request, "mutate", revision, Snapshot(), Book(), now, may_hold=may_hold))
+
+
+def test_a_hold_is_a_gate_after_the_patches_of_policies_and_says_why() -> None:
+    given = mutated()
+    assert (given.allowed, given.held, given.patch) == (True, True, (LABELS, GATED))
+    assert given.warnings == ("waits/closed: it is closed",)
+    assert given.annotations["held"] == "waits/closed: it is closed"
+    assert given.annotations["mutations"] == "labels"
+
+
+def test_nothing_found_holds_nothing() -> None:
+    given = mutated("y")
+    assert (given.held, given.patch, given.warnings) == (False, (LABELS,), ())
+    assert "held" not in given.annotations
+
+
+@pytest.mark.parametrize(
+    "fields", [{"may_hold": False}, {"nodeName": "n1"}, {"schedulingGates": [{"name": "other"}, {"name": GATE}]}]
+)
+def test_where_no_gate_is_to_be_put_a_hold_only_warns(fields: dict[str, Any]) -> None:
+    given = mutated(**fields)
+    assert (given.held, given.patch) == (False, (LABELS,))
+    assert given.warnings == ("waits/closed: it is closed",)
+    assert "held" not in given.annotations
+
+
+def test_policies_that_are_only_audited_change_and_hold_nothing() -> None:
+    revision = audited(compile_files({"p.yaml": POLICIES}))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "ns"}, "spec": {}}
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    given = apply(decide(read_request(raw_request("CREATE", pod)), "mutate", revision, Snapshot(), Book(), now))
+    assert (given.patch, given.held, given.warnings) == ((), False, ())
+    assert given.annotations["findings"] == "waits/closed"

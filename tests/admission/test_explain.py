@@ -83,3 +83,25 @@ def test_a_write_nobody_judges_says_so() -> None:
 def test_hostile_names_stay_on_one_line() -> None:
     review = fleet.review("CREATE", {**fleet.big_slice(1), "metadata": {"name": "a\nb\x1b[0m"}}, user="c\rd")
     tree_of(review)
+
+
+def test_a_patch_and_a_hold_are_shown() -> None:
+    held = {"stage": "General", "hold": {"reason": "books half", "by": "x", "since": "2026-11-29T00:00:00Z"}}
+    rollout = {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "DriverRollout",
+        "metadata": {"name": "cpu.bench.example"},
+    }
+    snapshot = build([*fleet.cluster(4), fleet.claim(900), {**rollout, "spec": held}], Release(36))
+    review = fleet.pod_review(900)
+    verdict = decide(read_review(review), "mutate", REVISION, snapshot, Book(), NOW)
+    tree = explain(verdict, apply(verdict))
+    gate = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "allocguard.dev/claims"}]}
+    assert tree["verdict"]["patch"] == [gate]
+    text = lines(tree)
+    assert text[0].startswith("allowed: CREATE pods")
+    assert '  patch: add /spec/schedulingGates: [{"name":"allocguard.dev/claims"}]' in text
+    assert "    error driver-held holds: spec.resourceClaims" in text
+    canary = next(policy for policy in tree["policies"] if policy["policy"] == "pod-canary")
+    assert (canary["mutations"], canary["patch"]) == (["pod.canaryPatch"], [])
+    assert "  mutations: change nothing" in text

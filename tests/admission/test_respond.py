@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 
 from webhook.admission.action import Answer, Cause
 from webhook.admission.respond import respond
@@ -30,3 +31,10 @@ def test_a_refusal_is_403_forbidden_with_causes_and_never_asks_to_try_again() ->
         "warnings": ["w"],
         "auditAnnotations": {"a": "b"},
     }
+
+
+def test_a_patch_is_base64_of_its_operations() -> None:
+    patch = ({"op": "add", "path": "/spec/x", "value": "ä"},)
+    response = json.loads(respond(Answer("u-1", True, patch=patch)))["response"]
+    assert response["patchType"] == "JSONPatch"
+    assert json.loads(b64decode(response["patch"])) == list(patch)

@@ -244,3 +244,11 @@ def test_a_function_that_is_not_there() -> None:
     for env in (without, without.extend({"x": cel.DYN})):
         with pytest.raises(cel.CelError):
             cel.compile(expression, env)
+
+
+def test_literals_of_one_type_unless_mixing_is_asked_for() -> None:
+    mixed = "[{'op': 'add', 'value': {'a': [1, true]}}, {'op': 'remove'}]"
+    with pytest.raises(cel.CelError, match="among elements of type"):
+        cel.compile(mixed, ENV)
+    program = cel.compile(mixed, ENV, cel.list_of(cel.map_of(cel.STRING, cel.DYN)), mixing=True)
+    assert program.evaluate({}, cel.Budget()) == [{"op": "add", "value": {"a": [1, True]}}, {"op": "remove"}]

@@ -1,6 +1,16 @@
 import pytest
 
 PASS = [{"name": "r", "expression": "true"}]
+PATCH = {"patchType": "JSONPatch", "expression": "[]"}
+MUTATING = {"endpoint": "mutate", "action": "Warn", "mutations": [PATCH]}
+
+
+def constraints(group, *resources, operations=("CREATE",)):
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": list(operations), "resources": list(resources)}
+    return {"resourceRules": [rule]}
+
+
+NEW_PODS = constraints("", "pods")
 
 
 def test_every_problem_of_a_file_is_told_at_its_place(problems) -> None:
@@ -22,9 +32,9 @@ spec:
         "'.', a letter or digit at both ends of every part, at most 253 characters",
         "p.yaml:4:1: spec: has no matchConstraints, needs resourceRules that say which writes it judges",
         "p.yaml:5:3: spec.matchConstraint: is no field here, needs one of endpoint, matchConstraints, matchConditions, "
-        "params, variables, validations, auditAnnotations, action, failurePolicy, exceptions; did you mean "
+        "params, variables, validations, mutations, auditAnnotations, action, failurePolicy, exceptions; did you mean "
         "`matchConstraints`?",
-        "p.yaml:6:3: spec.action: has Denied, needs Deny or Warn or Audit; did you mean `Deny`?",
+        "p.yaml:6:3: spec.action: has Denied, needs Deny or Warn or Audit or Hold; did you mean `Deny`?",
         "p.yaml:7:3: spec.failurePolicy: has Open, needs Fail or Ignore",
         "p.yaml:9:5: spec.validations[0]: has no expression and no findings, needs one of the two",
         "p.yaml:10:5: spec.validations[0].expresion: is no field here, needs one of name, expression, findings, "
@@ -36,15 +46,26 @@ spec:
     ("spec", "part"),
     [
         ({"action": None}, "spec: has no action, needs one"),
-        ({"action": "Hold"}, "spec.action: has Hold, which is not available yet"),
-        ({"mutations": []}, "spec.mutations: is not available yet"),
+        ({"action": "Hold"}, "spec.action: has Hold at the validate endpoint, needs the mutate endpoint"),
+        ({"action": "Hold", "endpoint": "mutate"}, "needs resourceRules that name CREATE of pods and nothing else"),
+        (
+            {**MUTATING, "action": "Hold", "validations": [], "matchConstraints": NEW_PODS},
+            "has Hold, needs validations that say what makes a pod wait",
+        ),
+        ({**MUTATING, "endpoint": None}, "spec.mutations: has mutations at the validate endpoint"),
+        ({**MUTATING, "endpoint": "check"}, "spec.mutations: has mutations at the check endpoint"),
+        ({"mutations": [{"patchType": "ApplyConfiguration", "expression": "[]"}]}, "needs JSONPatch"),
+        ({"mutations": [{"expression": "[]"}]}, "spec.mutations[0]: has no patchType"),
+        ({"mutations": [{"patchType": "JSONPatch"}]}, "spec.mutations[0]: has no expression"),
+        ({"mutations": [{**PATCH, "name": "x"}]}, "spec.mutations[0].name: is no field here"),
+        ({"mutations": [{**PATCH, "expression": "'x'"}]}, "has type string, needs list(map(string, dyn))"),
         ({"canary": {"percent": 10}}, "spec.canary: is not available yet"),
-        ({"validationActions": ["Deny"]}, "write one action: Deny, Warn or Audit"),
+        ({"validationActions": ["Deny"]}, "write one action: Deny, Warn, Audit or Hold"),
         ({"paramKind": {}}, "write the values themselves under params"),
         ({"endpoint": "mutating"}, "needs validate or mutate or check"),
-        ({"endpoint": "mutate"}, "has Deny, needs Warn or Audit at the mutate endpoint"),
+        ({"endpoint": "mutate"}, "has Deny, needs Warn, Audit or Hold at the mutate endpoint"),
         ({"params": 7}, "spec.params: is no map"),
-        ({"validations": None}, "has no validations and no auditAnnotations"),
+        ({"validations": None}, "has no validations, no mutations and no auditAnnotations"),
         ({"validations": {}}, "spec.validations: has a map, needs a list"),
         ({"validations": [7]}, "spec.validations[0]: has a number, needs a map"),
         ({"validations": PASS * 2}, "has r a second time"),
@@ -70,8 +91,51 @@ def test_what_a_policy_must_not_say(policy, problems, spec, part) -> None:
 
 
 def test_a_part_that_is_not_built_is_told_beside_other_problems(policy, problems) -> None:
-    found = problems(policy(validations=[{"name": "r", "expression": "nope"}], canary={}, action="Hold"))
-    assert len(found) == 3
+    found = problems(policy(validations=[{"name": "r", "expression": "nope"}], canary={}))
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "resource"),
+    [
+        ("resource.k8s.io", "resourceclaims"),
+        ("resource.k8s.io", "resourceclaims/status"),
+        ("resource.k8s.io", "resourceclaims/*"),
+        ("*", "*"),
+        ("resource.k8s.io", "*/*"),
+    ],
+)
+def test_a_claim_is_never_patched(policy, problems, group, resource) -> None:
+    found = problems(policy(**MUTATING, matchConstraints=constraints(group, resource, operations=("*",))))
+    assert any("spec.mutations: has mutations of resourceclaims, needs other resources" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("group", "resource"), [("resource.k8s.io", "resourceslices"), ("", "*"), ("apps", "resourceclaims")]
+)
+def test_mutations_of_other_resources_and_without_validations(policy, compiled, group, resource) -> None:
+    revision = compiled(policy(**MUTATING, matchConstraints=constraints(group, resource)))
+    assert revision.policies[0].policy.mutations[0].expression.source == "[]"
+
+
+def test_a_policy_that_holds_new_pods(policy, compiled) -> None:
+    revision = compiled(policy(endpoint="mutate", action="Hold", validations=PASS, matchConstraints=NEW_PODS))
+    assert revision.policies[0].policy.action == "Hold"
+
+
+@pytest.mark.parametrize(
+    "constrained",
+    [
+        constraints("", "pods", "nodes"),
+        constraints("", "*"),
+        constraints("", "pods/status", operations=("UPDATE",)),
+        constraints("", "pods", operations=("CREATE", "UPDATE")),
+        constraints("", "pods", operations=("*",)),
+    ],
+)
+def test_only_a_new_pod_can_be_held(policy, problems, constrained) -> None:
+    found = problems(policy(endpoint="mutate", action="Hold", validations=PASS, matchConstraints=constrained))
+    assert any("only a new pod takes a gate" in text for text in found)
 
 
 @pytest.mark.parametrize(

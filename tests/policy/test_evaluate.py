@@ -215,3 +215,71 @@ def test_no_exception_is_asked_where_nothing_is_found(policy, compiled, judge) -
     result = judge(compiled(one)).policies[0]
     assert [rule.error for rule in result.rules] == [""]
     assert result.exception == ""
+
+
+def mutating(expression, *more, **fields):
+    mutations = [{"patchType": "JSONPatch", "expression": each} for each in (expression, *more)]
+    return {"endpoint": "mutate", "action": "Warn", "mutations": mutations, **fields}
+
+
+def add(path, value):
+    return f"[{{'op': 'add', 'path': '{path}', 'value': {value}}}]"
+
+
+def test_mutations_are_a_patch_and_the_object_after_it(policy, compiled, judge) -> None:
+    both = mutating(add("/spec/nodeSelector", "{'a': 'b'}"), add("/spec/nodeSelector/c", "object.metadata.name"))
+    result = judge(compiled(policy(**both)), endpoint="mutate")
+    assert result.patch == (
+        {"op": "add", "path": "/spec/nodeSelector", "value": {"a": "b"}},
+        {"op": "add", "path": "/spec/nodeSelector/c", "value": "p1"},
+    )
+    assert result.patched["spec"]["nodeSelector"] == {"a": "b", "c": "p1"}
+    nothing = judge(compiled(policy(**mutating("[]"))), endpoint="mutate")
+    assert (nothing.patch, "nodeSelector" in nothing.patched["spec"]) == ((), False)
+
+
+def test_the_next_policy_is_asked_about_what_this_one_has_made(policy, compiled, judge) -> None:
+    first = policy("a", **mutating(add("/metadata/labels", "{'x': 'y'}")))
+    then = policy("b", **mutating(add("/metadata/labels/seen", "object.metadata.labels.x + pod.name")))
+    last = policy("c", **mutating("[]", validations=[validation("object.metadata.labels.seen != 'yp1'")]))
+    result = judge(compiled(first, then, last), endpoint="mutate")
+    assert [operation["value"] for operation in result.patch] == [{"x": "y"}, "yp1"]
+    assert rules(result) == ["r"]
+
+
+@pytest.mark.parametrize("fields", [{"action": "Audit"}, {"exceptions": [{"name": "e", "expression": "true"}]}])
+def test_a_policy_that_only_audits_changes_nothing(policy, compiled, judge, fields) -> None:
+    for each in fields.get("exceptions", ()):
+        each |= {"expires": "2027-01-01T00:00:00Z", "ticket": "T-1"}
+    first = policy("a", **{**mutating(add("/metadata/labels", "{'x': 'y'}")), **fields})
+    then = policy("b", **mutating("'x' in object.metadata.labels ? [] : " + add("/metadata/labels/z", "'1'")))
+    result = judge(compiled(first, then), endpoint="mutate")
+    assert [operation["path"] for operation in result.patch] == ["/metadata/labels/z"]
+    assert result.policies[0].patch
+
+
+@pytest.mark.parametrize(("failure_policy", "expected"), [("Fail", [FAILED]), ("Ignore", [])])
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        (add("/spec/nothing/there", "1"), "the patch does not apply"),
+        (add("/spec/x", "object.nope"), "no such key: nope"),
+        ("[{'op': 'add', 'path': '/spec/x'}]", "the patch[0] has no value"),
+        ("dyn(1)", "the patch has no list"),
+    ],
+)
+def test_a_mutation_that_fails_makes_no_patch_and_follows_the_failure_policy(
+    policy, compiled, judge, failure_policy, expected, expression, error
+) -> None:
+    broken = mutating(add("/spec/hostNetwork", "true"), expression, failurePolicy=failure_policy)
+    result = judge(compiled(policy(**broken)), endpoint="mutate")
+    assert (result.patch, rules(result)) == ((), expected)
+    assert error in result.policies[0].rules[-1].error
+
+
+def test_there_is_nothing_to_patch_on_delete(policy, compiled, judge, pod) -> None:
+    gone = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
+    revision = compiled(policy(**mutating(add("/x", "1"), matchConstraints={"resourceRules": [gone]})))
+    result = judge(revision, None, "DELETE", old=pod(), endpoint="mutate")
+    assert result.patch == ()
+    assert "no new object" in result.policies[0].rules[-1].error

@@ -71,11 +71,24 @@ def test_deleting_a_slice_is_never_judged() -> None:
 
 def test_nothing_is_refused_at_the_mutating_endpoint() -> None:
     assert asked(SLICE, "CREATE", endpoint="mutate") == {"slice-gate": "Warn"}
-    for obj in (POD, CLAIM, NODE, ROLE):
-        assert asked(obj, "CREATE", endpoint="mutate") == {}
+    assert asked(POD, "CREATE", endpoint="mutate") == {"pod-canary": "Warn", "pod-hold": "Hold"}
+    assert asked(POD, "UPDATE", endpoint="mutate") == asked(POD, "UPDATE", "status", endpoint="mutate") == {}
+    for obj in (CLAIM, NODE, ROLE):
+        assert asked(obj, "CREATE", endpoint="mutate") == asked(obj, "UPDATE", endpoint="mutate") == {}
 
 
-@pytest.mark.parametrize("obj", [ROLLOUT, NODE, ROLE], ids=lambda obj: obj["kind"])
+def test_what_steers_pods_never_stands_in_the_way_of_one() -> None:
+    for policy in REVISION.policies:
+        if policy.policy.endpoint == "mutate":
+            assert policy.policy.failure_policy == "Ignore", policy.name
+
+
+def test_nodes_are_judged_by_their_labels_alone() -> None:
+    assert asked(NODE) == asked(NODE, "UPDATE") == asked(NODE, "UPDATE", "status") == {"node-labels": "Deny"}
+    assert asked(NODE, "DELETE") == {}
+
+
+@pytest.mark.parametrize("obj", [ROLLOUT, ROLE], ids=lambda obj: obj["kind"])
 def test_what_no_policy_is_about_is_left_alone(obj) -> None:
     assert asked(obj, "CREATE") == asked(obj, "UPDATE") == asked(obj, "DELETE") == {}
 

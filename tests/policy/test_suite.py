@@ -191,3 +191,51 @@ def test_a_broken_file_of_a_cluster_is_told() -> None:
     document = suite(GOOD, cluster={"files": ["bad.yaml"]})
     _, problems = read_suites({"t.yaml": yaml.safe_dump(document).encode()}, lambda file, name: b"a: [")
     assert "has bad.yaml, whose line" in problems[0].text
+
+
+ADD = {"op": "add", "path": "/spec/x", "value": "p1"}
+MUTATING = {
+    "endpoint": "mutate",
+    "action": "Hold",
+    "matchConstraints": {
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    },
+    "mutations": [
+        {
+            "patchType": "JSONPatch",
+            "expression": "object.metadata.name == 'p1' ? [{'op': 'add', 'path': '/spec/x', 'value': 'p1'}] : []",
+        }
+    ],
+}
+CHANGED = {"name": "p1", "review": write(endpoint="mutate"), "expect": {"patch": [ADD], "held": False}}
+HELD = {"name": "x", "review": write("x", endpoint="mutate"), "expect": {"patch": [], "held": True, "warnings": True}}
+
+
+def test_what_a_policy_changes_and_holds(results) -> None:
+    assert failures(results(suite(CHANGED, HELD), **MUTATING)) == []
+
+
+@pytest.mark.parametrize(
+    ("cases", "part"),
+    [
+        ([{**CHANGED, "expect": {"patch": [{**ADD, "value": "p2"}]}}, HELD], "has the patch [{"),
+        ([{**CHANGED, "expect": {"patch": []}}, HELD], "expected []"),
+        ([CHANGED, {**HELD, "expect": {"patch": [ADD]}}], "has the patch [], expected [{"),
+        ([CHANGED, {**HELD, "expect": {"held": False}}], "held, expected otherwise"),
+        ([{**CHANGED, "expect": {"held": True}}, HELD], "not held, expected otherwise (no findings)"),
+        ([HELD, {**HELD, "name": "p2", "review": write("p2", endpoint="mutate"), "expect": {"patch": []}}], "anything"),
+        ([CHANGED, HELD, {**CHANGED, "name": "v", "review": write()}], "the policy does not match (matchConstraints)"),
+    ],
+)
+def test_a_patch_or_a_hold_that_is_not_as_expected_fails(results, cases, part) -> None:
+    found = failures(results(suite(*cases), **MUTATING))
+    assert any(part in text for text in found), found
+
+
+def test_mutations_that_always_change_something_are_not_shown_to_leave_anything(results) -> None:
+    always = {
+        **MUTATING,
+        "mutations": [{**MUTATING["mutations"][0], "expression": "[{'op': 'test', 'path': '/kind', 'value': 'Pod'}]"}],
+    }
+    cases = ({**CHANGED, "expect": {"held": False}}, {**HELD, "expect": {"held": True}})
+    assert failures(results(suite(*cases), **always)) == ["vacuous: no case makes the mutations change nothing"]

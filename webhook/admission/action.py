@@ -8,7 +8,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from webhook.admission.decide import Judged, Verdict
+from webhook.facts.steering import gate_patch
+from webhook.kube.core import GATE
 from webhook.kube.finding import SEVERITY_ORDER, one_line
+from webhook.kube.raw import Json
 from webhook.policy import modes
 from webhook.policy.evaluate import FAILED
 
@@ -32,7 +35,9 @@ class Cause(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What the API server is told. ``message`` and ``causes`` are empty where the write is allowed."""
+    """What the API server is told. ``message`` and ``causes`` are empty where the write is allowed; ``patch`` is a JSON
+    patch (RFC 6902), ``held`` says that it has the scheduling gate which makes a new pod wait.
+    """
 
     uid: str
     allowed: bool
@@ -40,29 +45,35 @@ class Answer(Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    patch: tuple[Json, ...] = ()
+    held: bool = False
 
 
 def apply(verdict: Verdict) -> Answer:
     """The answer to ``verdict``.
 
-    A policy with action Deny refuses for an error and warns for a warning, one with Warn warns for both, and one with
-    Audit, like every info and whatever an exception covers, is only written to the audit log. The message of a refusal
-    starts with the gravest finding; where several are as grave, with the first of the first policy by name.
+    A policy with action Deny refuses for an error and warns for a warning, one with Warn warns for both, one with Hold
+    also makes the pod wait for an error, and one with Audit, like every info and whatever an exception covers, is only
+    written to the audit log. The message of a refusal starts with the gravest finding; where several are as grave, with
+    the first of the first policy by name.
     """
-    if not verdict.judged and not verdict.errors and not verdict.annotations:
+    if not verdict.judged and not verdict.errors and not verdict.annotations and not verdict.patch:
         return Answer(verdict.request.uid, True, annotations={"revision": verdict.revision})
     # A policy that could not be judged says less than a finding that another one made.
     denials = sorted((judged for judged in verdict.judged if denies(judged)), key=lambda j: j.finding.rule == FAILED)
     warned = sorted(
         (judged for judged in verdict.judged if warns(judged)), key=lambda j: SEVERITY_ORDER[j.finding.severity]
     )
+    gate = _gate(verdict)
     return Answer(
         uid=verdict.request.uid,
         allowed=not denials,
         message=_message(denials) if denials else "",
         causes=_causes(denials),
         warnings=_warnings(map(_warning, warned)),
-        annotations=_annotations(verdict),
+        annotations=_annotations(verdict, bool(gate)),
+        patch=(*verdict.patch, *gate),
+        held=bool(gate),
     )
 
 
@@ -71,9 +82,22 @@ def denies(judged: Judged) -> bool:
     return modes.denies(judged.action, judged.finding.severity)
 
 
+def holds(judged: Judged) -> bool:
+    """Whether the finding makes a new pod wait, where one may be held."""
+    return modes.holds(judged.action, judged.finding.severity)
+
+
 def warns(judged: Judged) -> bool:
     """Whether the finding becomes a warning to the writer."""
     return modes.warns(judged.action, judged.finding.severity)
+
+
+def _gate(verdict: Verdict) -> list[Json]:
+    """The operations that give the pod the scheduling gate; none where it has it, or must not get one."""
+    if not verdict.may_hold or not any(map(holds, verdict.judged)):
+        return []
+    pod = verdict.evaluation.patched
+    return gate_patch(pod, GATE) if pod is not None else []
 
 
 def _message(denials: list[Judged]) -> str:
@@ -113,9 +137,15 @@ def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
     return (*kept, f"and {len(lines) - len(kept)} more; the audit log has them all")
 
 
-def _annotations(verdict: Verdict) -> dict[str, str]:
+def _annotations(verdict: Verdict, held: bool) -> dict[str, str]:
     annotations = dict(verdict.annotations)
     annotations["revision"] = verdict.revision
+    if verdict.patch:
+        changing = [result.policy for result in verdict.evaluation.policies if result.made]
+        annotations["mutations"] = _cut(",".join(changing), ANNOTATION_SIZE)
+    if held:
+        reasons = dict.fromkeys(judged.text for judged in verdict.judged if holds(judged))
+        annotations["held"] = _cut("; ".join(reasons), ANNOTATION_SIZE)
     if verdict.judged:
         names = dict.fromkeys(f"{judged.policy}/{judged.finding.rule}" for judged in verdict.judged)
         annotations["findings"] = _cut(",".join(names), ANNOTATION_SIZE)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from webhook.kube.admission import Request
 from webhook.kube.finding import Finding
+from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.evaluate import Evaluation, evaluate
@@ -16,7 +17,8 @@ from webhook.policy.revision import Revision
 
 
 class Judged(Struct, frozen=True):
-    """A finding with the policy that made it and what is to be done with it (``Deny``, ``Warn``, ``Audit``).
+    """A finding with the policy that made it and what is to be done with it (``Deny``, ``Warn``, ``Audit``,
+    ``Hold``).
 
     ``exception`` names the policy's exception, with its ticket, where one covers the write.
     """
@@ -36,7 +38,8 @@ class Verdict(Struct, frozen=True):
     """What the policies of ``revision`` say about ``request``: the findings in order of policies and rules.
 
     ``errors`` are evaluations that failed, those passed over (``failurePolicy: Ignore``) too; ``annotations`` are
-    those that policies make.
+    those that policies make, ``patch`` the operations (RFC 6902) that they make, in this order. Where pods must not be
+    made to wait, as nobody could let them go, ``may_hold`` is false.
     """
 
     request: Request
@@ -46,6 +49,8 @@ class Verdict(Struct, frozen=True):
     errors: tuple[str, ...]
     annotations: Mapping[str, str]
     evaluation: Evaluation
+    patch: tuple[Json, ...] = ()
+    may_hold: bool = True
 
 
 def _never() -> bool:
@@ -60,10 +65,12 @@ def decide(
     book: Book,
     now: datetime,
     expired: Callable[[], bool] = _never,
+    may_hold: bool = True,
 ) -> Verdict:
     """Judge ``request`` at ``endpoint`` (``validate`` or ``mutate``): a function of its arguments and nothing else.
 
     Once ``expired`` says that the time is spent, the policies not yet judged fail as their failurePolicy says.
+    Not ``may_hold``: the action Hold only warns.
     """
     evaluation = evaluate(revision, request, endpoint, snapshot, book, now, expired=expired)
     judged: list[Judged] = []
@@ -76,4 +83,7 @@ def decide(
             if rule.error:
                 errors.append(f"{policy}/{rule.name}: {rule.error}")
         annotations |= result.annotations
-    return Verdict(request, endpoint, revision.hash, tuple(judged), tuple(errors), annotations, evaluation)
+    patch = evaluation.patch if endpoint == "mutate" else ()
+    return Verdict(
+        request, endpoint, revision.hash, tuple(judged), tuple(errors), annotations, evaluation, patch, may_hold
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook.admission.action import Answer, denies, warns
+import orjson
+
+from webhook.admission.action import Answer, denies, holds, warns
 from webhook.admission.decide import Judged, Verdict
 from webhook.kube.finding import Finding, one_line
 from webhook.policy.evaluate import PolicyResult
@@ -45,6 +47,7 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
             "allowed": answer.allowed,
             "message": answer.message,
             "warnings": list(answer.warnings),
+            "patch": list(answer.patch),
             "auditAnnotations": dict(answer.annotations),
         },
         "fix": list(
@@ -71,6 +74,8 @@ def _policy(result: PolicyResult) -> Tree:
             }
             for rule in result.rules
         ],
+        "mutations": [" ".join(each.program.source.split()) for each in result.compiled.mutations],
+        "patch": list(result.patch),
     }
 
 
@@ -84,16 +89,23 @@ def _finding(result: PolicyResult, finding: Finding) -> Tree:
         "path": one_line(finding.path),
         "message": finding.message,
         "fix": one_line(finding.fix),
-        "does": "denies" if denies(judged) else "warns" if warns(judged) else "is audited",
+        "does": _does(judged),
     }
+
+
+def _does(judged: Judged) -> str:
+    if denies(judged):
+        return "denies"
+    return "holds" if holds(judged) else "warns" if warns(judged) else "is audited"
 
 
 def _facts(facts: Facts) -> Tree:
     read: Tree = {}
-    for name in STRUCTS:
-        value = vars(facts).get(ATTRIBUTES[name])
-        if value is not None and name != "request":
-            read[name] = _value(value)
+    for each in (facts, *facts.later):
+        for name in STRUCTS:
+            value = vars(each).get(ATTRIBUTES[name])
+            if value is not None and name != "request":
+                read[name] = read.get(name, {}) | _value(value)
     read.get("claim", {}).pop("fit", None)  # these are the sums
     return {name: fields for name, fields in read.items() if fields}
 
@@ -137,6 +149,7 @@ def _lines(tree: Tree) -> Iterator[str]:
     if verdict["message"]:
         yield f"  {verdict['message']}"
     yield from (f"  warning: {warning}" for warning in verdict["warnings"])
+    yield from (f"  patch: {_operation(each)}" for each in verdict["patch"])
     yield from (f"  fix: {fix}" for fix in tree["fix"])
     yield f"asked by {review['user'] or 'nobody named'}, {'a dry run, ' if review['dryRun'] else ''}uid {review['uid']}"
     yield f"judged at {review['endpoint']} by revision {tree['revision']}"
@@ -172,6 +185,22 @@ def _policy_lines(policy: Tree) -> Iterator[str]:
             yield f"      {finding['message']}"
         if found > _MOST_ITEMS:
             yield f"    and {found - _MOST_ITEMS} more"
+    if policy["mutations"]:
+        yield f"  mutations: {_changes(policy)}"
+        yield from (f"    {_operation(each)}" for each in policy["patch"])
+
+
+def _changes(policy: Tree) -> str:
+    if policy["patch"]:
+        return "only audited" if policy["action"] == "Audit" else "change the object"
+    return "change nothing"
+
+
+def _operation(operation: Tree) -> str:
+    """``add /spec/x: value``, the value as JSON."""
+    source = f" from {operation['from']}" if "from" in operation else ""
+    shown = f": {orjson.dumps(operation['value']).decode()}" if "value" in operation else ""
+    return f"{operation['op']} {operation['path']}{source}{shown}"
 
 
 def _fact_lines(name: str, value: Any, indent: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from webhook.admission.decode import API_VERSION, KIND
 
 
 def respond(answer: Answer) -> bytes:
-    """The AdmissionReview response: the uid of the request, no patch, a refusal always 403 Forbidden.
+    """The AdmissionReview response: the uid of the request, a patch where there is one, a refusal always 403 Forbidden.
 
     Any other code makes kube-scheduler write again within the same attempt, up to eleven times.
     """
@@ -26,6 +27,8 @@ def respond(answer: Answer) -> bytes:
             "details": {"causes": causes},
             "code": 403,
         }
+    if answer.patch:
+        response |= {"patchType": "JSONPatch", "patch": b64encode(orjson.dumps(answer.patch)).decode()}
     if answer.warnings:
         response["warnings"] = answer.warnings
     response["auditAnnotations"] = answer.annotations

@@ -97,11 +97,14 @@ def _missing(name: str) -> Lazy:
     return Lazy(fail)
 
 
-def compile(source: str, env: Environment, expected: types.Type | None = None) -> Program:  # noqa: A001
+def compile(  # noqa: A001
+    source: str, env: Environment, expected: types.Type | None = None, mixing: bool = False
+) -> Program:
     """Parses, checks and compiles an expression; raises CelError.
 
     With `expected`, the expression must have that type, or dyn (then bool, numbers, string and bytes are checked when
-    it is evaluated).
+    it is evaluated). With `mixing`, list and map literals may have elements of different types, as JSON has; to
+    Kubernetes that is an error.
     """
     try:
         tree = env.checker.check(source)
@@ -109,7 +112,8 @@ def compile(source: str, env: Environment, expected: types.Type | None = None) -
         if expected is not None and not assignable(expected, kind):
             raise CelError(f"has type {kind}, needs {expected}")
         compiler = Compiler(LIBRARY, env.variables, env.structs)
-        run, cost = compiler.compile(tree)
+        with compiler.mixing(mixing):
+            run, cost = compiler.compile(tree)
     except RecursionError:
         raise CelError("has too many levels of nesting", hint="split it with variables") from None
     return Program(source, kind, expected, run, compiler, cost)

@@ -143,12 +143,12 @@ def policy_finding(policy: str, finding: Finding) -> Json:
 
 
 def softened(finding: Finding, action: str) -> Finding:
-    """``finding`` as grave as ``action`` lets it be: a policy that only warns has no errors, one that only writes to
-    the audit log nothing above info.
+    """``finding`` as grave as ``action`` lets it be: a policy that only warns, or makes pods wait, has no errors, one
+    that only writes to the audit log nothing above info.
     """
     if action == "Audit":
         return replace(finding, severity="info")
-    if action == "Warn" and finding.severity == "error":
+    if action in ("Warn", "Hold") and finding.severity == "error":
         return replace(finding, severity="warning")
     return finding
 

@@ -16,13 +16,14 @@ from webhook.policy.problem import Problem
 from webhook.policy.revision import (
     CompiledAnnotation,
     CompiledException,
+    CompiledMutation,
     CompiledPolicy,
     CompiledValidation,
     NamedProgram,
     Revision,
     revision_of,
 )
-from webhook.policy.types import FINDINGS
+from webhook.policy.types import FINDINGS, PATCH
 
 TEST_KIND = "PolicyTest"
 # Lists in lists, and so on, to which a variable's type is known.
@@ -98,10 +99,10 @@ class _Scope:
     problems: list[Problem]
 
     def program(
-        self, expression: Expression, environment: cel.Environment, expected: cel.Type | None
+        self, expression: Expression, environment: cel.Environment, expected: cel.Type | None, mixing: bool = False
     ) -> cel.Program | None:
         try:
-            program = cel.compile(expression.source, environment, expected)
+            program = cel.compile(expression.source, environment, expected, mixing)
         except cel.CelError as error:
             for each in (error, *error.others):
                 self.problem(expression, each.message, each.hint, each.line, each.column)
@@ -150,6 +151,11 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
             compiled
             for validation in policy.validations
             if (compiled := _validation(scope, validation, environment)) is not None
+        ),
+        mutations=tuple(
+            CompiledMutation(each.path.removeprefix("spec."), program)
+            for each in policy.mutations
+            if (program := scope.program(each.expression, environment, PATCH, mixing=True)) is not None
         ),
         annotations=tuple(
             CompiledAnnotation(f"{policy.name}.{each.key}", program)

@@ -1,7 +1,8 @@
 """``AdmissionPolicy`` documents: what a policy file may say, read with every problem at its place.
 
 The fields are those of ``ValidatingAdmissionPolicy`` (admissionregistration.k8s.io/v1) where they exist there, and
-what a webhook with a ledger adds: ``endpoint``, inline ``params``, ``findings``, ``action`` and ``exceptions``.
+what a webhook with a ledger adds: ``endpoint``, inline ``params``, ``findings``, ``mutations``, ``action`` and
+``exceptions``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from webhook.policy.reader import Reader
 KIND = "AdmissionPolicy"
 # Where a policy is asked: at one of the webhook's endpoints, or only of files (``allocguard check``).
 ENDPOINTS = ("validate", "mutate", "check")
-ACTIONS = ("Deny", "Warn", "Audit")
+ACTIONS = ("Deny", "Warn", "Audit", "Hold")
+PATCH_TYPES = ("JSONPatch",)
 FAILURE_POLICIES = ("Fail", "Ignore")
 
 # What the API server keeps of an object beside what its author wrote: a policy may come from there, or be a copy of it.
@@ -53,18 +55,20 @@ _SPEC = (
     "params",
     "variables",
     "validations",
+    "mutations",
     "auditAnnotations",
     "action",
     "failurePolicy",
     "exceptions",
 )
 _HINTS = {
-    "validationActions": "write one action: Deny, Warn or Audit",
+    "validationActions": "write one action: Deny, Warn, Audit or Hold",
     "paramKind": "write the values themselves under params",
     "paramRef": "write the values themselves under params",
     "policyName": "a policy needs no binding here",
 }
-_LATER = {"mutations": "patching", "canary": "judging a share of the writes"}
+_LATER = {"canary": "judging a share of the writes"}
+_CLAIMS = ("resource.k8s.io", "resourceclaims")
 _CEL_WORDS = frozenset(
     {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
     | {"namespace", "null", "package", "return", "true", "var", "void", "while"}
@@ -88,6 +92,14 @@ class Validation:
     findings: Expression | None
     message: str
     message_expression: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A change: its expression gives a JSON patch (RFC 6902), a list of operations; an empty one changes nothing."""
+
+    path: str
+    expression: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,7 @@ class Policy:
     params: Json
     variables: tuple[Named, ...]
     validations: tuple[Validation, ...]
+    mutations: tuple[Mutation, ...]
     annotations: tuple[Annotation, ...]
     action: str
     failure_policy: str
@@ -148,24 +161,27 @@ def read_policy(document: Document) -> tuple[Policy, list[Problem]]:
         raw = {key: value for key, value in raw.items() if key not in _LATER}
     spec = reader.fields(raw, "spec", _SPEC, _HINTS)
     endpoint = reader.choice(spec, "endpoint", "spec", ENDPOINTS, "validate")
+    match = read_match(reader, spec)
     policy = Policy(
         name=name,
         file=document.file,
         place=document.position("metadata.name"),
         endpoint=endpoint,
-        match=read_match(reader, spec),
+        match=match,
         conditions=_named(reader, spec, "matchConditions", _condition_name),
         params=_params(reader, spec),
         variables=_named(reader, spec, "variables", _variable_name),
         validations=_validations(reader, spec),
+        mutations=_mutations(reader, spec, endpoint, match),
         annotations=_annotations(reader, spec, name),
-        action=_action(reader, spec, endpoint),
+        action=_action(reader, spec, endpoint, match),
         failure_policy=reader.choice(spec, "failurePolicy", "spec", FAILURE_POLICIES, "Fail"),
         exceptions=_exceptions(reader, spec),
         digest=digest(document.value),
     )
-    if not policy.validations and not policy.annotations and not reader.problems:
-        reader.problem("spec", "has no validations and no auditAnnotations, needs at least one", "write a validation")
+    if not (policy.validations or policy.mutations or policy.annotations or reader.problems):
+        has = "has no validations, no mutations and no auditAnnotations, needs at least one"
+        reader.problem("spec", has, "write a validation")
     return policy, reader.problems
 
 
@@ -196,13 +212,20 @@ def _params(reader: Reader, spec: Json) -> Json:
     return mapping(value)
 
 
-def _action(reader: Reader, spec: Json, endpoint: str) -> str:
-    if spec.get("action") == "Hold":
-        reader.problem("spec.action", "has Hold, which is not available yet: gating pods is not built", "write Deny")
-        return ""
+def _action(reader: Reader, spec: Json, endpoint: str, match: Match) -> str:
     action = reader.choice(spec, "action", "spec", ACTIONS)
     if endpoint == "mutate" and action == "Deny":
-        reader.problem("spec.action", "has Deny, needs Warn or Audit at the mutate endpoint", "deny at validate")
+        reader.problem("spec.action", "has Deny, needs Warn, Audit or Hold at the mutate endpoint", "deny at validate")
+    if action != "Hold":
+        return action
+    if endpoint != "mutate":
+        has = f"has Hold at the {endpoint} endpoint, needs the mutate endpoint: a hold is a patch"
+        reader.problem("spec.action", has, "write endpoint: mutate")
+    if any(rule.resources != {"pods"} or rule.operations != {"CREATE"} for rule in match.rules):
+        needs = "has Hold, needs resourceRules that name CREATE of pods and nothing else: only a new pod takes a gate"
+        reader.problem("spec.action", needs, "write a policy of its own for other writes")
+    if not spec.get("validations"):
+        reader.problem("spec.action", "has Hold, needs validations that say what makes a pod wait", "write one")
     return action
 
 
@@ -276,6 +299,25 @@ def _validations(reader: Reader, spec: Json) -> tuple[Validation, ...]:
             reader.problem(f"{path}.reason", f"has {fields['reason']}, needs Forbidden or nothing", "remove it")
         if name:
             found.append(Validation(name, expression, findings, message.strip(), message_expression))
+    return tuple(found)
+
+
+def _mutations(reader: Reader, spec: Json, endpoint: str, match: Match) -> tuple[Mutation, ...]:
+    found = []
+    for path, item in reader.items(spec, "mutations", "spec"):
+        fields = reader.fields(item, path, ("patchType", "expression"))
+        reader.choice(fields, "patchType", path, PATCH_TYPES)
+        expression = reader.expression(fields, "expression", path)
+        if expression is not None:
+            found.append(Mutation(path, expression))
+    if found and endpoint != "mutate":
+        has = f"has mutations at the {endpoint} endpoint, needs the mutate endpoint"
+        reader.problem("spec.mutations", has, "write endpoint: mutate")
+    if found and any(rule.names_resource(*_CLAIMS) for rule in match.rules):
+        # The server compares opaque parameters and device data as bytes, and a patch writes the whole object anew: who
+        # writes a claim would be refused (422) for fields that he did not touch.
+        has = "has mutations of resourceclaims, needs other resources: a patched claim is refused by the API server"
+        reader.problem("spec.mutations", has, "match other resources, by name where it is a wildcard")
     return tuple(found)
 
 

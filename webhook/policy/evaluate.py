@@ -1,4 +1,4 @@
-"""Evaluates the policies of a revision for one request: which match, what their rules find, what fails."""
+"""Evaluates the policies of a revision for one request: which match, what they find and change, what fails."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from webhook import cel
 from webhook.kube.admission import Request
 from webhook.kube.finding import Finding
+from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.exceptions import applies
 from webhook.policy.facts import Facts, Names
+from webhook.policy.patching import applied, operations
 from webhook.policy.revision import CompiledPolicy, CompiledValidation, Revision, Route
 
 # Ten times what Kubernetes lets one expression cost, for all expressions of one request.
@@ -45,7 +47,8 @@ class RuleResult(Struct, frozen=True):
 
 class PolicyResult(Struct, frozen=True):
     """What one policy says. ``skipped`` is why it does not match (empty where it does), ``exception`` names the
-    exception and its ticket, when one turns the findings into audit-only ones.
+    exception and its ticket, when one turns what it says into audit-only. ``patch`` are the operations (RFC 6902) of
+    its mutations, ``patched`` is the object after them; None where they change nothing.
     """
 
     compiled: CompiledPolicy
@@ -54,6 +57,8 @@ class PolicyResult(Struct, frozen=True):
     rules: tuple[RuleResult, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     exception: str = ""
+    patch: tuple[Json, ...] = ()
+    patched: Json | None = None
 
     @property
     def policy(self) -> str:
@@ -71,6 +76,11 @@ class PolicyResult(Struct, frozen=True):
         return "Audit" if self.exception else self.compiled.policy.action
 
     @property
+    def made(self) -> tuple[Json, ...]:
+        """The patch as it is made: none by a policy that only audits."""
+        return () if self.action == "Audit" else self.patch
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings of all rules, in the policy's order."""
         return tuple([finding for rule in self.rules for finding in rule.findings])
@@ -84,6 +94,16 @@ class Evaluation(Struct, frozen=True):
     revision: str
     policies: tuple[PolicyResult, ...]
     facts: Facts
+
+    @property
+    def patch(self) -> tuple[Json, ...]:
+        """The patches that are made, one after the other."""
+        return tuple([operation for result in self.policies for operation in result.made])
+
+    @property
+    def patched(self) -> Json | None:
+        """The object after :attr:`patch`."""
+        return self.facts.latest.request.object
 
 
 def _never() -> bool:
@@ -107,12 +127,16 @@ def evaluate(
     """
     facts = Facts(request, snapshot, book, now)
     spend = budget if budget is not None else cel.Budget(REQUEST_LIMIT)
-    results = []
+    results: list[PolicyResult] = []
     for route in revision.route(request, endpoint):
         if expired():
             results.append(PolicyResult(route[0], rules=(_failed(route[0], "policy", DEADLINE),)))
-        else:
-            results.append(_judge(route, facts, spend))
+            continue
+        result = _judge(route, facts.latest, spend)
+        results.append(result)
+        if result.made and result.patched is not None:
+            # Patches apply one after the other: the next policy is asked about what this one has made of the object.
+            facts.change(result.patched)
     return Evaluation(revision.hash, tuple(results), facts)
 
 
@@ -139,12 +163,17 @@ def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
     results = tuple([_rule(compiled, validation, names, budget) for validation in compiled.validations])
     annotations, failures = _annotations(compiled, names, budget)
     results = (*results, *failures)
+    patch: tuple[Json, ...] = ()
+    patched = None
+    if compiled.mutations:
+        patch, patched, failure = _patch(compiled, request.object, names, budget)
+        results = (*results, *failure)
     exception = ""
-    if compiled.exceptions and any(result.findings for result in results):
+    if compiled.exceptions and (patch or any(result.findings for result in results)):
         exception, notes, problems = applies(compiled.exceptions, names, facts.now, budget)
         results = (*(_noted(result, notes) for result in results), *(RuleResult(n, error=e) for n, e in problems))
     names.clear()  # the variables read it: a circle that only the cycle collector would find
-    return PolicyResult(compiled, "", conditions, results, annotations, exception)
+    return PolicyResult(compiled, "", conditions, results, annotations, exception, patch, patched)
 
 
 def _lazy(program: cel.Program, names: Mapping[str, object], budget: cel.Budget) -> cel.Lazy:
@@ -238,6 +267,25 @@ def _annotations(
         if value:
             values[annotation.key] = value
     return values, tuple(failures)
+
+
+def _patch(
+    compiled: CompiledPolicy, obj: Json | None, names: Mapping[str, object], budget: cel.Budget
+) -> tuple[tuple[Json, ...], Json | None, tuple[RuleResult, ...]]:
+    """The operations of all mutations and the object after them; or none of them and what failed."""
+    found: list[Json] = []
+    patched = None
+    name = ""
+    try:
+        for mutation in compiled.mutations:
+            name = mutation.name
+            found += operations(mutation.program.evaluate(names, budget), "the patch")
+        name = "mutations"
+        if found:
+            patched = applied(obj, found)
+    except cel.EvaluationError as error:
+        return (), None, (_failed(compiled, name, str(error)),)
+    return tuple(found), patched, ()
 
 
 def _noted(result: RuleResult, notes: tuple[str, ...]) -> RuleResult:

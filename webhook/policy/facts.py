@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
+from msgspec.structs import replace
+
 from webhook import cel
 from webhook.facts.account import Account
 from webhook.kube.admission import Request
-from webhook.kube.core import Node, Pod, read_pod
+from webhook.kube.core import Node, Pod, read_node, read_pod
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
@@ -48,7 +50,7 @@ DOCS = {
     "claim": "The ResourceClaim of the write, or the claim that a ResourceClaimTemplate stands for; null for others.",
     "deviceClass": "The DeviceClass of the write; null for other writes.",
     "pod": "The pod of the write: of pods, pods/status, or the known pod of pods/binding; null for others.",
-    "node": "The one node that the write is about; null where there is none or it is not known.",
+    "node": "The one node that the write is about (of nodes: as written); null where there is none or it is not known.",
     "ledger": "The account of that node, before the write.",
 }
 # The attribute of Facts that computes each of STRUCTS.
@@ -87,11 +89,23 @@ class Facts:
         self.snapshot = snapshot
         self.book = book
         self.now = now
+        self.later: tuple[Facts, ...] = ()
+
+    @property
+    def latest(self) -> Facts:
+        """The facts about what policies have made of the object so far."""
+        return self.later[-1] if self.later else self
+
+    def change(self, obj: Json) -> None:
+        """Go on with facts about ``obj``, which a policy has made of the object; ``later`` has them all."""
+        self.later += (Facts(replace(self.request, object=obj), self.snapshot, self.book, self.now),)
 
     def release(self) -> None:
         """Forget everything, once nobody asks any more. Facts lead to one another in circles, which would keep them,
         and the objects they are about, until the cycle collector stops everything to find them.
         """
+        for each in self.later:
+            each.release()
         vars(self).clear()
 
     @Once
@@ -130,7 +144,7 @@ class Facts:
     @Once
     def node(self) -> NodeFact | None:
         """See ``DOCS``."""
-        return None if self._known_node is None else NodeFact(self._known_node)
+        return None if self._known_node is None else NodeFact(self, self._known_node)
 
     @Once
     def ledger(self) -> LedgerFact:
@@ -161,6 +175,8 @@ class Facts:
 
     @Once
     def _known_node(self) -> Node | None:
+        if self.request.kind.name == "Node":
+            return read_node(self.request.target)
         return self.snapshot.nodes.get(self.node_name)
 
     @Once

@@ -12,6 +12,8 @@ from webhook.policy.reader import Reader
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 SCOPES = ("Cluster", "Namespaced", "*")
+# The one namespace that a cluster needs to start; drivers and their claims seldom live in it.
+SYSTEM_NAMESPACES = ("kube-system",)
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 # Versions of one group that are the same object to the API server (matchPolicy Equivalent).
@@ -40,6 +42,10 @@ class Rule:
             and _any(self.operations, operation)
             and any(_is(entry, resource.name, sub_resource) for entry in self.resources)
         )
+
+    def names_resource(self, group: str, resource: str) -> bool:
+        """Whether the rule names the resource or one of its subresources, in any version and operation."""
+        return _any(self.groups, group) and any(entry.partition("/")[0] in ("*", resource) for entry in self.resources)
 
     def suits(self, request: Request) -> bool:
         """Whether the scope and the object names of the rule let this request through."""

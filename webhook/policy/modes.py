@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from webhook.kube.finding import Severity
 
-_WARNS: dict[str, tuple[Severity, ...]] = {"Deny": ("warning",), "Warn": ("error", "warning")}
+_WARNS: dict[str, tuple[Severity, ...]] = {
+    "Deny": ("warning",),
+    "Warn": ("error", "warning"),
+    "Hold": ("error", "warning"),
+}
 
 
 def denies(action: str, severity: Severity) -> bool:
@@ -12,6 +16,11 @@ def denies(action: str, severity: Severity) -> bool:
     return action == "Deny" and severity == "error"
 
 
+def holds(action: str, severity: Severity) -> bool:
+    """Whether a finding makes a new pod wait: an error under ``Hold``, nothing else. It warns, too."""
+    return action == "Hold" and severity == "error"
+
+
 def warns(action: str, severity: Severity) -> bool:
-    """Whether a finding is told to the writer as a warning. What neither refuses nor warns is only audited."""
+    """Whether a finding is told to the writer as a warning. What does neither is only audited."""
     return severity in _WARNS.get(action, ())

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from webhook.cel import BOOL, STRING, list_of, map_of
+from webhook.facts.canary_labels import canary_label_problems
 from webhook.facts.rollout import qualifies
-from webhook.kube.core import Node
+from webhook.kube.core import Node, read_node
+from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
 from webhook.kube.rollout import DriverRollout
 from webhook.policy.fact import fact, struct
+from webhook.policy.types import FINDINGS
+
+if TYPE_CHECKING:
+    from webhook.policy.facts import Facts
 
 
 class NodeFact:
-    """A node, as the snapshot knows it."""
+    """A node: the object of a write of nodes, else as the snapshot knows it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, facts: Facts, node: Node) -> None:
+        self._facts = facts
         self._node = node
 
     @fact(STRING)
@@ -50,6 +59,18 @@ class NodeFact:
     def kubelet_version(self) -> str:
         """The kubelet's version, as `v1.36.3`."""
         return self._node.kubelet
+
+    @fact(FINDINGS)
+    def canary_label_problems(self) -> list[Finding]:
+        """Labels that the canary selector of a driver reads, and that somebody else than its editors sets, changes or
+        removes. Nothing for other writes than those of nodes.
+        """
+        request = self._facts.request
+        if request.kind.name != "Node" or request.object is None:
+            return []
+        before = read_node(request.old_object).labels if request.old_object is not None else {}
+        name, snapshot = self._node.name, self._facts.snapshot
+        return canary_label_problems(request.user, request.groups, before, self._node.labels, name, snapshot)
 
 
 class DriverFact:

@@ -9,14 +9,21 @@ from webhook.facts.fit import fit_problems
 from webhook.facts.pod_entries import entry_problems
 from webhook.facts.pods_lint import pod_problems
 from webhook.facts.podstatus import status_problems
-from webhook.kube.core import Pod, read_pod
+from webhook.facts.pool_survey import Reason
+from webhook.facts.steering import affinity_patch, canary_problems, canary_terms
+from webhook.facts.waiting import waiting
+from webhook.kube.core import MIRROR, Pod, read_pod
 from webhook.kube.finding import Finding
-from webhook.kube.raw import mapping, text
+from webhook.kube.raw import Json, child, mapping, text
 from webhook.policy.fact import Once, fact, struct
-from webhook.policy.types import FINDINGS
+from webhook.policy.match import SYSTEM_NAMESPACES
+from webhook.policy.types import FINDINGS, PATCH
 
 if TYPE_CHECKING:
     from webhook.policy.facts import Facts
+
+# Pools that a review of one pod looks at before it lets the pod go on; the controller that lets pods go looks at all.
+_MOST_POOLS = 64
 
 
 class PodFact:
@@ -81,10 +88,48 @@ class PodFact:
             return []
         return list(fit_problems(None, self.model, account, self._facts.snapshot).findings)
 
+    @fact(PATCH)
+    def canary_patch(self) -> list[Json]:
+        """The operations that join the canary nodes which the claims need to the required node affinity. None where
+        they need none, and for a pod that cannot be steered: one that is not new, has a node, is a mirror pod or in
+        kube-system.
+        """
+        if not self._steerable:
+            return []
+        return affinity_patch(self._facts.request.target, canary_terms(self.model, self._facts.snapshot))
+
+    @fact(FINDINGS)
+    def canary_problems(self) -> list[Finding]:
+        """`canary-terms` (warning): the claims need too many combinations of canary nodes, and `pod.canaryPatch` has
+        none.
+        """
+        return canary_problems(self.model, self._facts.snapshot) if self._steerable else []
+
+    @fact(FINDINGS)
+    def waiting_problems(self) -> list[Finding]:
+        """Why the claims have to wait: all that one of their requests could use is held, off or not to be relied on
+        now. Nothing for a pod that cannot be steered.
+        """
+        if not self._steerable:
+            return []
+        return _as_findings(waiting(self.model, self._facts.snapshot, self._facts.now, _MOST_POOLS))
+
+    @Once
+    def _steerable(self) -> bool:
+        """Whether a scheduler is going to choose a node for this new pod, and we may have a say in it."""
+        request, raw = self._facts.request, self._facts.request.target
+        if request.operation != "CREATE" or request.kind.name != "Pod" or request.namespace in SYSTEM_NAMESPACES:
+            return False
+        return not self.model.node and MIRROR not in mapping(child(raw, "metadata", "annotations"))
+
     @Once
     def _old(self) -> Pod | None:
         old = self._facts.request.old_object
         return None if old is None else read_pod(old)
+
+
+def _as_findings(reason: Reason | None) -> list[Finding]:
+    return [] if reason is None else [Finding(reason.rule, "spec.resourceClaims", reason.has, reason.needs, reason.fix)]
 
 
 POD = struct("Pod", PodFact)

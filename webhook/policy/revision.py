@@ -36,6 +36,14 @@ class CompiledValidation:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledMutation:
+    """A change with its program; ``name`` is its place, as ``mutations[0]``."""
+
+    name: str
+    program: cel.Program
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledAnnotation:
     """An audit annotation; ``key`` carries the policy's name."""
 
@@ -61,6 +69,7 @@ class CompiledPolicy:
     conditions: tuple[NamedProgram, ...]
     variables: tuple[NamedProgram, ...]
     validations: tuple[CompiledValidation, ...]
+    mutations: tuple[CompiledMutation, ...]
     annotations: tuple[CompiledAnnotation, ...]
     exceptions: tuple[CompiledException, ...]
 
@@ -113,8 +122,8 @@ def revision_of(policies: Iterable[CompiledPolicy]) -> Revision:
 
 
 def audited(enforced: Revision) -> Revision:
-    """The same policies, each with the action Audit: nothing is refused and nobody is warned, also where an evaluation
-    fails. Its hash is that of the policies as they are written and says that they are only audited.
+    """The same policies, each with the action Audit: nothing is refused or changed and nobody is warned, also where an
+    evaluation fails. Its hash is that of the policies as they are written and says that they are only audited.
     """
     policies = tuple(
         replace(compiled, policy=replace(compiled.policy, action="Audit")) for compiled in enforced.policies

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from webhook.kube.documents import Unreadable, load
+from webhook.kube.raw import Json
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot, build
 from webhook.ledger.book import Book
 from webhook.policy.document import KIND as POLICY_KIND
 from webhook.policy.evaluate import PolicyResult, evaluate
-from webhook.policy.modes import denies, warns
+from webhook.policy.modes import denies, holds, warns
 from webhook.policy.problem import Problem, nearest
 from webhook.policy.revision import CompiledPolicy, Revision
 from webhook.policy.suite_document import KIND, Case, ReadFile, Suite, read_suite
@@ -117,6 +119,10 @@ def _vacuous(compiled: CompiledPolicy, judged: list[PolicyResult]) -> Iterator[s
             yield f"vacuous: no case makes the rule {validation.name} fail"
         if not any(not rule.findings for rule in rules):
             yield f"vacuous: no case lets the rule {validation.name} pass"
+    if compiled.policy.mutations and not any(result.made for result in judged):
+        yield "vacuous: no case makes the mutations change anything"
+    if compiled.policy.mutations and all(result.made for result in judged):
+        yield "vacuous: no case makes the mutations change nothing"
 
 
 def _run_case(
@@ -142,8 +148,10 @@ def _failures(case: Case, result: PolicyResult | None, rules: tuple[str, ...]) -
         if expect.matched:
             why = result.skipped if result is not None else "matchConstraints"
             yield f"the policy does not match ({why}), expected that it does"
-        if expect.findings or expect.allowed is False or expect.warnings:
+        if expect.findings or expect.allowed is False or expect.warnings or expect.held:
             yield "the policy does not match, expected findings"
+        if expect.patch:
+            yield "the policy does not match, expected a patch"
         return
     if not expect.matched:
         yield "the policy matches, expected that it does not"
@@ -156,6 +164,11 @@ def _failures(case: Case, result: PolicyResult | None, rules: tuple[str, ...]) -
     warned = any(warns(result.action, finding.severity) for finding in findings)
     if expect.warnings is not None and expect.warnings is not warned:
         yield f"{'warned' if warned else 'not warned'}, expected otherwise ({'; '.join(texts) or 'no findings'})"
+    held = any(holds(result.action, finding.severity) for finding in findings)
+    if expect.held is not None and expect.held is not held:
+        yield f"{'held' if held else 'not held'}, expected otherwise ({'; '.join(texts) or 'no findings'})"
+    if expect.patch is not None and expect.patch != result.made:
+        yield f"has the patch {_shown(result.made)}, expected {_shown(expect.patch)}"
     loud = [text for finding, text in zip(findings, texts, strict=True) if finding.severity != "info"]
     if expect.findings == () and loud:
         yield f"expected no findings, has {'; '.join(loud)}"
@@ -166,3 +179,7 @@ def _failures(case: Case, result: PolicyResult | None, rules: tuple[str, ...]) -
     yield from (f"has {rule}, which is not expected" for rule in expect.no_findings if rule in rules)
     if expect.message and not any(expect.message in text for text in texts):
         yield f"no message has {expect.message!r} ({'; '.join(texts) or 'no findings'})"
+
+
+def _shown(patch: tuple[Json, ...]) -> str:
+    return json.dumps(patch)

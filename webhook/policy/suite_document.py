@@ -26,13 +26,13 @@ ReadFile = Callable[[str, str], bytes]
 _SETTINGS = ("kubernetesVersion", "featureGates", "at", "params", "cluster")
 _WRITE = ("endpoint", "operation", "object", "set", "oldObject", "oldSet", "subresource", "dryRun")
 _REVIEW = (*_WRITE, "user", "groups", "extra")
-_EXPECT = ("allowed", "matched", "findings", "noFindings", "warnings", "message")
+_EXPECT = ("allowed", "matched", "findings", "noFindings", "warnings", "message", "held", "patch")
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What a case expects. None: not asked. ``findings`` are rules that must be found (an empty list: no error and no
-    warning), ``message`` a part of the text of one of them.
+    warning), ``message`` a part of the text of one of them, ``patch`` the operations of the mutations.
     """
 
     matched: bool
@@ -41,6 +41,8 @@ class Expectation:
     no_findings: tuple[str, ...]
     warnings: bool | None
     message: str
+    held: bool | None
+    patch: tuple[Json, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,18 @@ class _Builder:
             no_findings=self.reader.texts(expect, "noFindings", where),
             warnings=self._flag(expect, "warnings", where),
             message=self.reader.text(expect, "message", where),
+            held=self._flag(expect, "held", where),
+            patch=self._patch(expect, where) if "patch" in expect else None,
         )
+
+    def _patch(self, expect: Json, path: str) -> tuple[Json, ...]:
+        found = []
+        for at, item in self.reader.items(expect, "patch", path):
+            if isinstance(item, dict):
+                found.append(item)
+            else:
+                self.reader.problem(at, "has something else, needs an operation: op, path, value, from")
+        return tuple(found)
 
     def _flag(self, fields: Json, name: str, path: str) -> bool | None:
         value = fields.get(name)

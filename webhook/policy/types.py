@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.cel import STRING, Field, StructType, list_of
+from webhook.cel import DYN, STRING, Field, StructType, list_of, map_of
 
 FINDING = StructType(
     "Finding",
@@ -18,3 +18,5 @@ FINDING = StructType(
     },
 )
 FINDINGS = list_of(FINDING)
+# Operations of a JSON patch: op, path, value, from.
+PATCH = list_of(map_of(STRING, DYN))

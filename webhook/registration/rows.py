@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from webhook.kube.resource import FIELD_136, FIELD_137, POD_FIELD
+from webhook.policy.match import SYSTEM_NAMESPACES
 
 VALIDATE, MUTATE = "validate", "mutate"
 FAIL, IGNORE = "Fail", "Ignore"
-# The one namespace that a cluster needs to start; drivers and their claims seldom live in it.
-SYSTEM_NAMESPACES = ("kube-system",)
 
 _DRA, _RBAC = "resource.k8s.io", "rbac.authorization.k8s.io"
 _SLICES, _CLAIM_STATUS = "resourceslices", "resourceclaims/status"

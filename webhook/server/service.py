@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from webhook.admission.action import MAX_CAUSES, Answer, apply, denies, warns
+from webhook.admission.action import MAX_CAUSES, Answer, apply, denies, holds, warns
 from webhook.admission.decide import Judged, Verdict, decide
 from webhook.admission.decode import decode
 from webhook.admission.respond import respond
@@ -71,7 +71,7 @@ class Reply(Struct, frozen=True):
 class Service:
     """Judges reviews. ``clock`` gives the time that decisions are made for, ``ages`` how old the view of each kind is,
     seconds, where the cluster is none of files; ``checks`` are more of them for ``/readyz``. ``reserving`` holds what
-    is allowed, where the cluster is live.
+    is allowed, where the cluster is live; ``may_hold`` tells whether somebody would let go the pods that are held.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Service:
         self.clock = clock
         self.book = Book()
         self.reserving: Reserving | None = None
+        self.may_hold: Callable[[], bool] = lambda: True
         self.stopping = False
         self.certificate_problem = ""
         self.checks = checks
@@ -120,7 +121,8 @@ class Service:
     def _judged(self, request: Request, endpoint: str, expired: Callable[[], bool]) -> Verdict:
         held = self.reserving
         snapshot = self.cluster.snapshot_for(request.object) if held is None else held.view()
-        return decide(request, endpoint, self.policies.revision, snapshot, self.book, self.clock(), expired)
+        revision, now = self.policies.revision, self.clock()
+        return decide(request, endpoint, revision, snapshot, self.book, now, expired, self.may_hold())
 
     async def _reserved(self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], until: float) -> Reply:
         assert self.reserving is not None
@@ -184,12 +186,13 @@ class Service:
 
     def _record(self, verdict: Verdict, answer: Answer) -> None:
         for judged in verdict.judged:
-            self.metrics.finding(judged.policy, judged.finding.rule, _done(judged))
+            self.metrics.finding(judged.policy, judged.finding.rule, _done(judged, answer.held))
         audited = [judged.text for judged in verdict.judged if _only_audited(judged)]
         if answer.allowed and not answer.warnings and not audited and not verdict.errors:
             return
         request = verdict.request
-        event = "denied" if not answer.allowed else "warned" if answer.warnings else "audited" if audited else ""
+        event = "denied" if not answer.allowed else "held" if answer.held else ""
+        event = event or ("warned" if answer.warnings else "audited" if audited else "")
         self.log.write(
             "info" if answer.allowed else "warning",
             event or "evaluation failed",
@@ -217,5 +220,7 @@ def _only_audited(judged: Judged) -> bool:
     return audits and judged.finding.severity != "info" and not judged.exception
 
 
-def _done(judged: Judged) -> str:
-    return "Deny" if denies(judged) else "Warn" if warns(judged) else "Audit"
+def _done(judged: Judged, held: bool) -> str:
+    if denies(judged):
+        return "Deny"
+    return "Hold" if held and holds(judged) else "Warn" if warns(judged) else "Audit"
