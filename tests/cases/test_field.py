@@ -1,4 +1,4 @@
-"""Reports from the field, as cases: what ``check``, ``review``, ``ledger show`` and ``ledger fit`` answer to each.
+"""Reports from the field, as cases: what ``check``, ``review``, ``ledger show``, ``fit`` and ``replay`` answer to each.
 
 ``field/README.md`` tells the format, and which reports are answered only in part. ``kinds/`` has cases of the same
 format, a file for a kind of mistake.
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,9 +19,17 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from tests.cases.shapes import converted
 from webhook.cli.program import program
+from webhook.facts.times import instant
+from webhook.kube.release import Release, parse_version
+from webhook.ledger.book import Book
+from webhook.ledger.events import Event, event_of
+from webhook.ledger.export import Export, export_json, kept_objects
+from webhook.ledger.fold import fold
+from webhook.ledger.statement import statement
 from webhook.policy.fieldpath import changed
 from webhook.store import policies
 
@@ -30,13 +39,14 @@ REPORTS = sorted(path for path in FIELD.glob("*.yaml") if path.name != "base.yam
 FILES = [*REPORTS, *sorted(FIELD.with_name("kinds").glob("*.yaml"))]
 CLUSTER_FIELDS = {"cluster", "with", "without"}
 SETTINGS = {*CLUSTER_FIELDS, "at", "gates", "params", "releases", "objects", "convert"}
-ACTIONS = {"check", "review", "ledger", "fit"}
+ACTIONS = {"check", "review", "ledger", "fit", "replay"}
 COMMON_EXPECT = {"errors", "warnings", "infos", "says", *RELEASES}
 EXPECT = {
     "check": {"server"},
     "review": {"allowed"},
     "ledger": {"nodes"},
     "fit": {"verdict", "nodes", "smallestChange"},
+    "replay": {"nodes"},
 }
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Json = dict[str, Any]
@@ -112,6 +122,19 @@ class Case:
         """The object of a name, of ``{from: NAME, set: {path: value}}``, or as it is written."""
         return converted(self._made(item)) if self.shape == "1.37" else self._made(item)
 
+    def export(self) -> Export:
+        """The cluster at the clock of the case, what ``replay`` says happened since, and the accounts in the end."""
+        release, begins = Release(parse_version(self.release), self.gates), instant(self.at)
+        assert begins is not None
+        events = [self._event(begins + timedelta(seconds=each["after"]), each) for each in self.asked]
+        export = Export(begins, release, begins, kept_objects(self.objects.values()), tuple(events), {})
+        return replace(export, statement=statement(Book(), fold(export.history(), release).snapshot))
+
+    def _event(self, observed: datetime, step: Json) -> Event:
+        assert step.keys() in ({"after", "put"}, {"after", "gone"}), step
+        (obj,) = kept_objects([self.object(step.get("put", step.get("gone")))])
+        return event_of(obj, observed, "gone" in step)
+
     def _made(self, item: Any) -> Json:
         if isinstance(item, str):
             return self._made(self.named[item])
@@ -171,6 +194,13 @@ def command(case: Case, folder: Path, backwards: bool) -> list[str]:
         listed = case.resolved(items if isinstance(items, list) else [items])
         return written(folder / f"{name}.json", listed[::-1] if backwards else listed)
 
+    if case.action == "replay":
+        export = case.export()
+        if backwards:
+            export = replace(export, objects=export.objects[::-1], events=export.events[::-1])
+        path = folder / "export.json"
+        path.write_text(json.dumps(export_json(export)))
+        return ["ledger", "replay", str(path), "-o", "json"]
     objects = list(case.objects.values())
     common = ["--at", case.at, "--kubernetes-version", case.release]
     common += ["--cluster", written(folder / "cluster.json", objects[::-1] if backwards else objects)]
@@ -213,6 +243,8 @@ def told(answer: Json, action: str) -> Texts:
     if action == "ledger":
         findings = [each for part in (answer, *answer["nodes"]) for each in part["differences"]]
         texts["other"] = [reason for node in answer["nodes"] for pool in node["pools"] for reason in pool["reasons"]]
+    elif action == "replay":
+        findings = [*answer["incidents"], *answer["differences"]]
     elif action == "fit":
         findings = [reason for node in answer["nodes"] for reason in node["reasons"]]
     for each in findings:
@@ -256,6 +288,11 @@ def why_wrong(case: Case, answer: Json) -> list[str]:
         case "review":
             if answer["response"]["allowed"] is not expect["allowed"]:
                 wrong.append(f"allowed is {answer['response']['allowed']}: {everything}")
+        case "replay":
+            wrong += unlike({"equal": True}, answer)
+            # What came out is what the export states, since it is equal.
+            by_name = {node["node"]: node for node in case.export().statement["nodes"]}
+            wrong += unlike(expect.get("nodes", {}), by_name)
         case "ledger" | "fit":
             by_name = {node["node"]: node for node in answer["nodes"]}
             wrong += unlike({k: v for k, v in expect.items() if k in ("verdict", "smallestChange")}, answer)

@@ -19,7 +19,7 @@ from webhook.ledger.statement import statement
 
 # A device that two slices offer at once: the accounts are the same, and which slice is named depends on whether there
 # is a history of slices or only the present one.
-TWICE = {"B21-slices-under-new-names", "B23-why-a-pool-is-not-available"}
+TWICE = {"B21-slices-under-new-names", "B23-why-a-pool-is-not-available", "G6-library-names-slices-anew"}
 NAMED = ("mapping.slice", "mapping.sliceUID", "mapping.resourceVersion", "mapping.generation")
 
 

@@ -123,3 +123,13 @@ def test_a_manifest_of_a_pod_and_its_claim_is_read_for_both(run, example, tmp_pa
     ran = run("ledger", "fit", "--claim", alone, *cluster)
     assert ran.code == 2
     assert "has the kind 'Pod', needs ResourceClaim or ResourceClaimTemplate; leave it out" in ran.err
+
+
+def test_what_concerns_many_nodes_or_none_stands_before_the_summary(run, example, tmp_path):
+    text = (example / "cluster" / "slices.yaml").read_text().replace("resourceSliceCount: 1", "resourceSliceCount: 2")
+    (tmp_path / "slices.yaml").write_text(text)
+    ran = run("ledger", "show", "--cluster", example / "cluster", "--cluster", tmp_path, *AT)
+    *_, note, empty, summary = ran.out.splitlines()
+    assert note.startswith("info")
+    assert "pools-waiting: DriverRollout " in note
+    assert (empty, summary.rpartition(", ")[2]) == ("", "1 difference")

@@ -82,7 +82,8 @@ def test_an_export_comes_out_again(run, exported):
     assert (ran.code, ran.out) == (0, "equal: 22 events, 3 nodes, 0 differences\n")
     ran = run("ledger", "replay", exported, "-o", "json")
     assert json.loads(ran.out) == {
-        "equal": True, "events": 22, "nodes": 3, "gaps": [], "stale": {}, "duplicates": {}, "differences": []
+        "equal": True, "events": 22, "nodes": 3, "gaps": [], "stale": {}, "duplicates": {}, "incidents": [],
+        "differences": []
     }  # fmt: skip
 
 
@@ -262,3 +263,22 @@ def test_a_journal_that_was_tampered_with(run, journal):
     ran = run("ledger", "export", "--journal", journal)
     assert (ran.code, ran.out) == (2, "")
     assert "is not what was written; restore the file" in ran.err
+
+
+def test_incidents_are_told_before_the_summary_and_are_no_difference(run, example, tmp_path):
+    item = next(yaml.safe_load_all((example / "cluster" / "slices.yaml").read_text()))
+    clock = iter(NOW + timedelta(seconds=20 * number) for number in range(100))
+    journal = Journal(tmp_path / "journal", lambda: next(clock))
+    for version in range(3):
+        seen = {**item, "metadata": {**item["metadata"], "resourceVersion": str(2000 + version)}}
+        journal.put(seen)
+        journal.gone({key: seen[key] for key in ("apiVersion", "kind", "metadata")})
+    journal.close()
+    ran = run("ledger", "export", "--journal", tmp_path / "journal")
+    (tmp_path / "history.json").write_text(ran.out)
+    ran = run("ledger", "replay", tmp_path / "history.json")
+    assert ran.code == 0
+    said = " ".join(ran.out.split())
+    assert said.startswith(f"pool-flapping: ResourceSlice {item['metadata']['name']}: spec.pool: has pool ")
+    assert "without any slice 3 times from " in said
+    assert said.endswith("equal: 6 events, 0 nodes, 0 differences")

@@ -158,3 +158,14 @@ def test_any_json_is_survived(reserved):
 def test_leftovers_are_told_where_the_whole_status_is_judged_as_if_written_now():
     assert rules(write(having("long-gone"), claim())) == ["leftover-reservation"]
     assert write(having("long-gone", stamp=NOW.isoformat()), claim()) == []
+
+
+def test_e25_a_stored_allocation_that_nothing_protects_from_deletion():
+    stored = {"resourceVersion": "7"}
+    kept = {**stored, "finalizers": ["resource.kubernetes.io/delete-protection"]}
+    (note,) = write(having("p1", metadata=stored), None)
+    assert (note.rule, note.path, note.severity) == ("delete-protection-missing", "metadata.finalizers", "info")
+    assert write(having("p1", metadata=kept), None) == []
+    assert write(having("p1"), None) == []
+    assert write(claim(metadata=stored), None) == []
+    assert write(having("p1", metadata=stored, stamp=NOW.isoformat()), claim(metadata=stored)) == []

@@ -18,7 +18,7 @@ from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.events import Event
-from webhook.ledger.fold import Effect, Ledger, apply, fold
+from webhook.ledger.fold import Effect, Ledger, apply, fold, news
 from webhook.ledger.views import node_json
 
 RELEASE = Release(36)
@@ -119,6 +119,16 @@ def test_an_older_event_changes_nothing_and_is_counted() -> None:
     assert again.snapshot == ledger.snapshot
     assert dict(again.stale) == {"ResourceClaim": 1}
     assert booked(same_in_any_order(history)) == []
+
+
+def test_news_are_the_events_that_are_neither_old_nor_known() -> None:
+    history = started()
+    history.allocate()
+    history.deallocate()
+    history.delete("ResourceClaim", "c")
+    *first, allocated, freed, gone = history.events
+    assert list(news([*first, freed, allocated, freed, gone, freed])) == [*first, freed, gone]
+    assert list(news(history.events)) == history.events
 
 
 def test_events_that_never_came_are_made_up_for_by_the_next_state() -> None:

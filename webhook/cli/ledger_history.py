@@ -81,11 +81,15 @@ Exit code 1: what came out is not what was recorded, or an allocation would have
 def replay(file: str, edits: tuple[str, ...], policies: tuple[str, ...], output: str) -> int:
     """Prove that the same accounts of nodes and zones and the same pod statuses come out of the events of an export.
 
+    What happened in it that no state shows is told too: a device given on while its last container may still run,
+    reservations and pools that come and go.
+
     With --edited or --policies: what would have come out, and which allocations would have been refused, those that
     stood when the export begins too; --edited alone is decided by the shipped policies.
     """
     from webhook.admission.history import decisions
     from webhook.ledger import replay as replays
+    from webhook.ledger.incidents import incidents
 
     sources.check_stdin([file], edits)
     made = _read(file)
@@ -104,6 +108,7 @@ def replay(file: str, edits: tuple[str, ...], policies: tuple[str, ...], output:
         "gaps": list(made.gaps),
         "stale": dict(done.ledger.stale),
         "duplicates": dict(done.ledger.duplicates),
+        "incidents": _differences(incidents(history)),
         "differences": _differences(done.differences),
         **({"decisions": [_decision(each) for each in judged]} if asked else {}),
     }
@@ -228,7 +233,7 @@ def _lines(value: Json) -> Iterator[str]:
         if each["message"]:
             yield from wrapped(one_line(each["message"]), " " * 9, " " * 11)
     found = value["differences"]
-    for each in found[:_MOST_LINES]:
+    for each in (*value.get("incidents", ()), *found[:_MOST_LINES]):
         name = "/".join(filter(None, (each["namespace"], each["name"])))
         path = f"{each['path']}: " if each["path"] else ""
         yield from wrapped(one_line(f"{each['rule']}: {each['kind']} {name}: {path}{each['message']}"), "", "  ")

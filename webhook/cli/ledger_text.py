@@ -19,7 +19,9 @@ def render(value: dict[str, Any]) -> str:
     lines = [paint(f"at {value['at']}", dim=True)]
     for node in value["nodes"]:
         lines += ["", *_node(node)]
-    lines += ["", _summary(value["nodes"])]
+    if value["differences"]:
+        lines += ["", *map(_difference, value["differences"])]
+    lines += ["", _summary(value)]
     return "\n".join(lines)
 
 
@@ -56,9 +58,10 @@ def _change(change: dict[str, Any]) -> str:
             return f"give {node} {amount} more of {resource}"
 
 
-def _summary(nodes: list[dict[str, Any]]) -> str:
+def _summary(value: dict[str, Any]) -> str:
+    nodes = value["nodes"]
     charges = sum(len(node["charges"]) for node in nodes)
-    differences = sum(len(node["differences"]) for node in nodes)
+    differences = sum(len(part["differences"]) for part in (value, *nodes))
     text = f"{plural(len(nodes), 'node')}, {plural(charges, 'charge')}, {plural(differences, 'difference')}"
     return paint(text, "yellow" if differences else "green")
 
@@ -86,11 +89,15 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
         for reason in pool["reasons"]:
             yield from wrapped(one_line(reason), " " * 7, " " * 7)
     for each in node["differences"]:
-        name = "/".join(filter(None, (each["namespace"], each["name"])))
-        path = f"{one_line(each['path'])}: " if each["path"] else ""
-        fix = f"; {one_line(each['fix'])}" if each["fix"] else ""
-        label = one_line(f"{each['kind']} {name}")
-        yield f"  {severity(each['severity'])} {each['rule']}: {label}: {path}{each['message']}{fix}"
+        yield f"  {_difference(each)}"
+
+
+def _difference(each: dict[str, Any]) -> str:
+    name = "/".join(filter(None, (each["namespace"], each["name"])))
+    path = f"{one_line(each['path'])}: " if each["path"] else ""
+    fix = f"; {one_line(each['fix'])}" if each["fix"] else ""
+    label = one_line(f"{each['kind']} {name}")
+    return f"{severity(each['severity'])} {each['rule']}: {label}: {path}{each['message']}{fix}"
 
 
 _CHARGE_HEAD = ("claim", "for", "state", "resource", "amount", "formula", "zone", "device")

@@ -7,7 +7,7 @@ from datetime import datetime
 from webhook.facts.placement import claim_node, find_device
 from webhook.facts.times import age, instant
 from webhook.facts.verification import booked
-from webhook.kube.claims import Claim, Consumer
+from webhook.kube.claims import DELETE_PROTECTION, Claim, Consumer
 from webhook.kube.finding import Finding
 from webhook.kube.snapshot import Snapshot
 
@@ -77,7 +77,25 @@ def sharing_problems(claim: Claim, old: Claim | None, snapshot: Snapshot, now: d
         path = "status.allocation.allocationTimestamp"
         needs = "the time stamp every scheduler sets; a 1.36 scheduler cannot add it later and never binds the pod"
         found.append(Finding("allocation-without-timestamp", path, "no time stamp", needs, severity="info"))
-    return found + (_leftovers(claim, snapshot, now) if old is None or (fresh and settled(claim, now)) else [])
+    if old is None or (fresh and settled(claim, now)):
+        found += [*_leftovers(claim, snapshot, now), *_unprotected(claim)]
+    return found
+
+
+def _unprotected(claim: Claim) -> list[Finding]:
+    """A stored claim (a version tells it from one that somebody wrote) that can be deleted while pods use it."""
+    if claim.protected or not claim.resource_version:
+        return []
+    return [
+        Finding(
+            "delete-protection-missing",
+            "metadata.finalizers",
+            f"no {DELETE_PROTECTION} on claim {claim.key}, which is allocated",
+            "it, so that a deletion waits until no pod uses the claim",
+            "let its pod end before the claim is deleted",
+            "info",
+        )
+    ]
 
 
 def _shared(claim: Claim, holders: list[Consumer], added: list[tuple[int, Consumer]]) -> list[Finding]:

@@ -17,6 +17,7 @@ from webhook.kube.sharing import by_content, shared
 _NOTHING: Json = {}
 
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 _READ = (EXTENDED_RESOURCE_ANNOTATION,)
 
@@ -106,7 +107,9 @@ class Consumer(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """A ResourceClaim. ``deleted`` is its deletion time stamp, empty while it is not being deleted."""
+    """A ResourceClaim. ``deleted`` is its deletion time stamp, empty while it is not being deleted; ``protected`` is
+    whether the finalizer is there that keeps an allocated claim until it is released.
+    """
 
     namespace: str
     name: str
@@ -120,6 +123,7 @@ class Claim(Struct, frozen=True, gc=False):
     constraints: tuple[Constraint, ...]
     allocation: Allocation | None
     reserved_for: tuple[Consumer, ...]
+    protected: bool = False
 
     @property
     def deleting(self) -> bool:
@@ -277,6 +281,7 @@ def read_claim(obj: object) -> Claim:
         constraints=read_constraints(devices),
         allocation=read_allocation(status.get("allocation")),
         reserved_for=read_consumers(status.get("reservedFor")),
+        protected=DELETE_PROTECTION in sequence(metadata.get("finalizers")),
     )
 
 

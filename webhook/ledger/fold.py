@@ -131,6 +131,15 @@ def fold(events: Iterable[Event], release: Release) -> Ledger:
     return replace(ledger, snapshot=snapshot)
 
 
+def news(events: Iterable[Event]) -> Iterator[Event]:
+    """Those of ``events`` that tell something newer of their object than the ones before them."""
+    seen: dict[Place, Seen] = {}
+    for event in events:
+        if _order(event, seen.get(event.place)) == "new":
+            seen[event.place] = _seen(event)
+            yield event
+
+
 def _order(event: Event, known: Seen | None) -> Literal["new", "stale", "duplicate"]:
     if known is None:
         return "new"

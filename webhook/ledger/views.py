@@ -23,7 +23,10 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.charges import Charge, Difference
 from webhook.ledger.differences import unplaced
+from webhook.ledger.fleet import waiting_pools
+from webhook.ledger.inventory import inventory
 from webhook.ledger.leftovers import leftovers
+from webhook.ledger.pod_notes import pod_notes
 
 Json = dict[str, Any]
 
@@ -159,7 +162,12 @@ def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json 
         "pools": pools_json(snapshot, node, now, page.charges),
         "differences": [
             difference_json(difference)
-            for difference in (*page.differences, *leftovers(node, page.charges, snapshot, now))
+            for difference in (
+                *page.differences,
+                *leftovers(node, page.charges, snapshot, now),
+                *inventory(node, page.charges, snapshot),
+                *pod_notes(node, snapshot),
+            )
         ],
     }
 
@@ -167,16 +175,12 @@ def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json 
 def show(book: Book, snapshot: Snapshot, now: datetime, nodes: Iterable[str] | None = None) -> Json:
     """``ledger show``: the nodes of the cluster (or those named), by name, each with its accounts.
 
-    ``differences`` beside the nodes are about claims that are on no known node.
+    ``differences`` beside the nodes are about claims that are on no known node, and what is the same on many nodes.
     """
     names = sorted(snapshot.nodes if nodes is None else set(nodes))
-    rows = (node_json(book, snapshot, name, now) for name in names)
-    homeless = unplaced(snapshot) if nodes is None else []
-    return {
-        "at": stamp(now),
-        "nodes": [row for row in rows if row is not None],
-        "differences": [difference_json(difference) for difference in homeless],
-    }
+    rows = [row for name in names if (row := node_json(book, snapshot, name, now)) is not None]
+    beside = [*unplaced(snapshot), *waiting_pools(rows)] if nodes is None else []
+    return {"at": stamp(now), "nodes": rows, "differences": [difference_json(difference) for difference in beside]}
 
 
 def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datetime, pod: Pod | None = None) -> Json:
