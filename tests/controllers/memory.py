@@ -21,13 +21,14 @@ Json = dict[str, Any]
 class Memory:
     """The methods of ``webhook.cluster.api.Api``, as far as controllers use them. ``cut``: nothing gets through;
     ``slow``: seconds that every request takes; ``behind``: how much its clock is behind; ``fail``: how many more
-    requests are refused a connection.
+    requests are refused a connection; ``allowed``: whether it allows what it is asked about.
     """
 
     def __init__(self, of: Memory | None = None) -> None:
         self.objects: dict[str, Json] = {} if of is None else of.objects
         self._state: Json = {"version": 0} if of is None else of._state
         self.cut, self.slow, self.behind, self.fail = False, 0.0, timedelta(), 0
+        self.allowed = True
 
     def connection(self) -> Memory:
         """Another connection to the same server, with faults of its own."""
@@ -57,6 +58,8 @@ class Memory:
         if path.endswith("/selfsubjectreviews"):
             stamp = (datetime.now(UTC) - self.behind).strftime("%Y-%m-%dT%H:%M:%SZ")
             return {"metadata": {"creationTimestamp": stamp}}
+        if path.endswith("/selfsubjectaccessreviews"):
+            return {"status": {"allowed": self.allowed}}
         where = f"{path}/{obj['metadata']['name']}"
         if where in self.objects:
             raise ApiError(409, "AlreadyExists", f"{where} already exists")

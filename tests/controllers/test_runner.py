@@ -15,7 +15,7 @@ from tests.controllers.memory import Memory
 from tests.controllers.playing import running, until
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import certificates, leader, runner
-from webhook.controllers.runner import Check, Controllers
+from webhook.controllers.runner import Check, Controllers, holds
 from webhook.server.run import Settings
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
@@ -170,3 +170,34 @@ def test_a_controller_that_ends_is_started_again_too(tmp_path: Path) -> None:
 )
 def test_the_address_to_register(service: str | None, url: str | None, client: dict[str, object]) -> None:
     assert runner._address(service, url).client("/x", b"") == {**client, "caBundle": ""}
+
+
+def test_pods_are_held_once_somebody_leads_who_may_let_them_go(tmp_path: Path) -> None:
+    async def main() -> None:
+        api = Memory()
+        replica = Replica(api, tmp_path / "certs", work=Shared())
+        assert not replica.controllers.may_hold()
+        async with running(replica):
+            await until(replica.controllers.may_hold)
+            assert replica.checks["holding pods"] == "ok"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("action", "held"), [("Hold", True), ("Warn", False)])
+def test_whether_any_policy_holds_pods(tmp_path: Path, action: str, held: bool) -> None:
+    (tmp_path / "p.yaml").write_text(
+        f"""
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {{name: p}}
+spec:
+  endpoint: mutate
+  matchConstraints:
+    resourceRules: [{{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]
+  validations: [{{name: a, expression: "false", message: wait}}]
+  action: {action}
+"""
+    )
+    assert holds(PolicyStore([str(tmp_path)])) is held
+    assert not holds(PolicyStore([str(tmp_path)], audit=True))

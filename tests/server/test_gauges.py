@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.bench import fleet
+from webhook.kube.core import GATE
 from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
@@ -68,6 +69,17 @@ def test_claims_that_wait_and_why() -> None:
     held = fleet.rollout()
     held["spec"]["hold"] = {"reason": "books half"}
     assert samples(held)["claims_pending", cpu, "driver-held"] == 1
+
+
+def test_pods_with_the_gate_and_why() -> None:
+    gated = fleet.pod(90, "claim-0")
+    gated["spec"]["schedulingGates"] = [{"name": GATE}]
+    assert not [key for key in samples() if key[0] == "pods_gated"]
+    assert samples(gated)["pods_gated", "due"] == 1
+    held = fleet.rollout()
+    held["spec"]["hold"] = {"reason": "books half"}
+    found = samples(held, gated)
+    assert {key: found[key] for key in found if key[0] == "pods_gated"} == {("pods_gated", "driver-held"): 1}
 
 
 def test_differences_by_kind() -> None:

@@ -30,6 +30,13 @@ def test_invented_resources_share_one_label() -> None:
     assert len([line for line in lines(metrics) if line.startswith("allocguard_admission_reviews_total{")]) == 1
 
 
+def test_released_pods_are_counted_from_the_beginning() -> None:
+    metrics = Metrics()
+    assert "allocguard_pods_released_total 0.0" in lines(metrics)
+    metrics.released()
+    assert "allocguard_pods_released_total 1.0" in lines(metrics)
+
+
 def test_findings_and_reloads_are_counted() -> None:
     metrics = Metrics()
     metrics.finding("slice-mappings", "key-unknown", "Deny")

@@ -19,6 +19,8 @@ from typing import Protocol
 from webhook.cluster.api import Api
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.certificates import Certificates
+from webhook.controllers.gates import Gates
+from webhook.controllers.holding import Holding
 from webhook.controllers.leader import Leader
 from webhook.controllers.node_ledgers import NodeLedgers
 from webhook.controllers.policy_status import PolicyStatus
@@ -95,7 +97,9 @@ class Controllers:
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._leader = Leader(api, settings.namespace, LEASE, identity, log)
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
-        self._shared: dict[str, Shared] = {"node ledgers": NodeLedgers(api, cluster, log)}
+        self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
+        self.gates = Gates(api, cluster, lambda: holds(policies), log, clock)
+        self._shared: dict[str, Shared] = {"node ledgers": NodeLedgers(api, cluster, log), "gates": self.gates}
         # One that only answers is registered by others, who see to its certificates and its policies.
         self._registered = bool(settings.secret or settings.service or settings.url)
         if self._registered:
@@ -113,6 +117,7 @@ class Controllers:
             if self._registered:
                 group.create_task(self._supervise("certificates", self._certificates.run))
                 await self._certificates.ready.wait()
+            group.create_task(self._supervise("holding pods", self._holding.run))
             # Who cannot see the cluster could do nothing with the Lease, and would keep it from those who can.
             while not self._cluster.synced:
                 await asyncio.sleep(0.2)
@@ -122,9 +127,14 @@ class Controllers:
         """The API server's clock, by which certificates are judged."""
         return self._certificates.now()
 
+    def may_hold(self) -> bool:
+        """Whether pods may be held: whether somebody lets them go again."""
+        return self._holding.may_hold()
+
     def checks(self) -> list[Check]:
         """Name, whether this replica may serve as far as that goes, and what there is to say; for ``/readyz``."""
         found = self._certificates.checks() if self._registered else []
+        found += self._holding.checks()
         if self._leader.leading:
             found.append(("leader", True, "ok, leading"))
             for shared in self._shared.values():
@@ -162,6 +172,11 @@ class Controllers:
             self._troubles[name] = trouble
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, _LONGEST)
+
+
+def holds(policies: PolicyStore) -> bool:
+    """Whether any policy that serves holds pods."""
+    return any(each.policy.action == "Hold" for each in policies.revision.policies)
 
 
 def _address(service: str | None, url: str | None) -> Address:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import get_args
@@ -12,6 +13,7 @@ from webhook.facts.account import Account
 from webhook.facts.pending import pending_claims
 from webhook.facts.pools import pool_state
 from webhook.facts.times import instant
+from webhook.facts.waiting import Waiting
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.charges import Category
@@ -20,6 +22,8 @@ from webhook.store.policies import PolicyStore
 from webhook.telemetry.metrics import gauge
 
 SOURCES = ("pods", "claims", "overhead", "reserved")
+# The reason of pods that nothing keeps back any more: they go on one after the other.
+DUE = "due"
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 
@@ -46,6 +50,8 @@ def gauges(
     waiting = sorted(pending_claims(snapshot, now, refused).items())
     rows = [([*names], count) for names, count in waiting]
     yield gauge("claims_pending", "Claims that pods wait for, and why", ["driver", "reason"], rows)
+    rows = [([reason], count) for reason, count in sorted(_gated(snapshot, now).items())]
+    yield gauge("pods_gated", "Pods with the scheduling gate, and why they wait", ["reason"], rows)
 
 
 def _pools(snapshot: Snapshot, now: datetime) -> Iterator[GaugeMetricFamily]:
@@ -61,6 +67,12 @@ def _pools(snapshot: Snapshot, now: datetime) -> Iterator[GaugeMetricFamily]:
             ages.append(([driver, pool], (now - since).total_seconds()))
     yield gauge("pool_phase", "1 for the current phase", ["driver", "pool", "phase"], phases)
     yield gauge("mapping_age_seconds", "Since the newest slice of the pool was made", ["driver", "pool"], ages)
+
+
+def _gated(snapshot: Snapshot, now: datetime) -> Counter[str]:
+    waits = Waiting(snapshot, now)
+    reasons = (waits.pod(pod) for pod in snapshot.gated_pods.values())
+    return Counter(DUE if reason is None else reason.rule for reason in reasons)
 
 
 def _ledger(snapshot: Snapshot, book: Book) -> Iterator[GaugeMetricFamily]:

@@ -118,6 +118,8 @@ def serve(settings: Settings, log: Log | None = None) -> None:
         if settings.cluster:
             cluster = Cluster(settings.cluster, settings.minor, settings.gates, journal)
             service = Service(policies, cluster, log, settings.clock, checks=lambda: _journal_checks(journal))
+            # Nobody would let the pods go.
+            service.may_hold = lambda: False
             _count(service, journal)
             run(service, settings)
         else:
@@ -170,6 +172,8 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         _count(service, journal)
         cluster.on_policies = service.take_policies
         cluster.on_stale = service.metrics.stale
+        controllers.gates.on_release = service.metrics.released
+        service.may_hold = controllers.may_hold
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
 
         begun: dict[str, Future[None]] = {}

@@ -117,6 +117,9 @@ class Metrics:
             ["driver"],
             registry=self._registry,
         )
+        self._released = Counter(
+            f"{PREFIX}pods_released_total", "Pods whose scheduling gate was lifted", registry=self._registry
+        )
         self._registry.register(_AtScrape(gauges))
         self._children: dict[tuple[str, ...], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
@@ -170,6 +173,10 @@ class Metrics:
     def duplicate(self, driver: str) -> None:
         """Count one device of ``driver`` whose charge was refused as a second one."""
         self._duplicates.labels(driver).inc()
+
+    def released(self) -> None:
+        """Count one pod that need not wait for its claims any more."""
+        self._released.inc()
 
     def text(self) -> bytes:
         """The exposition text of everything."""
