@@ -22,6 +22,8 @@ GOOD = Evidence(
     pending_p99=30,
     pending_count=40,
     drills=(drill("Rollback"), drill("NodeRestart")),
+    duplicates=0,
+    zone_failures=0,
     replays_equal=True,
     overcommitted=0,
 )
@@ -135,9 +137,10 @@ def test_what_nobody_asked_for_is_told_and_decides_nothing():
         "quiet": None,
         "capacity": None,
         "pending": None,
-        "duplicates": True,
-        "zones": True,
+        "duplicates": None,
+        "zones": None,
     }
+    assert judged(GOOD, promotion=None)[1]["zones"].passed is True
     assert not judged(Evidence(), promotion={"quietDays": 0})[0].passed
     assert judged(GOOD, promotion={"quietDays": 0})[0].passed
 
@@ -176,3 +179,4 @@ def test_of_a_drill_the_last_time_counts_wherever_it_stands():
 def test_evidence_of_a_status():
     status = RolloutStatus("a", "b", 3, 4, (drill("Rollback"),), 5, 6, ("sha256:x",))
     assert recorded(status, True, 0) == Evidence("a", "b", 3, 4, (drill("Rollback"),), 5, 6, True, 0)
+    assert recorded(RolloutStatus()) == Evidence()

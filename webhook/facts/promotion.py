@@ -38,8 +38,8 @@ class Evidence(Struct, frozen=True):
     pending_p99: int | None = None
     pending_count: int = 0
     drills: tuple[Drill, ...] = ()
-    duplicates: int = 0
-    zone_failures: int = 0
+    duplicates: int | None = None
+    zone_failures: int | None = None
     replays_equal: bool | None = None
     overcommitted: int | None = None
 
@@ -71,8 +71,8 @@ def recorded(status: RolloutStatus, replays_equal: bool | None = None, overcommi
         status.pending_p99,
         status.pending_count,
         status.drills,
-        status.duplicates,
-        status.zone_failures,
+        status.duplicates if status.observed_since else None,
+        status.zone_failures if status.observed_since else None,
         replays_equal,
         overcommitted,
     )
@@ -94,7 +94,7 @@ def promotion(rollout: DriverRollout, snapshot: Snapshot, evidence: Evidence, no
         *(_drill(name, evidence.drills) for name in dict.fromkeys(asked.drills)),
         _replays(evidence),
         _quiet(asked, evidence, now),
-        _capacity(evidence),
+        _none("capacity", evidence.overcommitted, "overcommitted node"),
         _pending(asked, evidence),
         _none("duplicates", evidence.duplicates, "duplicate charge"),
         _none("zones", evidence.zone_failures, "zone failure"),
@@ -190,13 +190,6 @@ def _quiet(asked: Promotion, evidence: Evidence, now: datetime) -> GateResult:
     return GateResult("quiet", known and quiet // timedelta(days=1) >= days, has, _many(days, "day"))
 
 
-def _capacity(evidence: Evidence) -> GateResult:
-    over = evidence.overcommitted
-    if over is None:
-        return GateResult("capacity", None, "not looked at", "nothing: the accounts are not at hand")
-    return _none("capacity", over, "overcommitted node")
-
-
 def _pending(asked: Promotion, evidence: Evidence) -> GateResult:
     p99, most = evidence.pending_p99, asked.pending_p99
     if p99 is None:
@@ -209,7 +202,9 @@ def _pending(asked: Promotion, evidence: Evidence) -> GateResult:
     return GateResult("pending", p99 is not None and p99 <= most, has, f"within {duration(most)}")
 
 
-def _none(gate: str, count: int, noun: str) -> GateResult:
+def _none(gate: str, count: int | None, noun: str) -> GateResult:
+    if count is None:
+        return GateResult(gate, None, "not looked at", "nothing: nobody has counted yet")
     return GateResult(gate, count == 0, _many(count, noun), "none")
 
 
