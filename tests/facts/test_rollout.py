@@ -200,6 +200,10 @@ def test_a_new_claim_is_warned_of_a_driver_that_is_off():
     assert rules(asked(slice_of(grp()), rollout(stage="Off")), "warning") == ["stage-off"]
 
 
+def test_a_driver_that_is_off_still_serves_with_what_costs_nothing():
+    assert asked(slice_of(grp(), gpu("a")), rollout(stage="Off")) == []
+
+
 def test_a_new_claim_is_not_warned_where_another_driver_could_serve_it():
     other = device_class("e", "e.example")
     choice = {"name": "r", "firstAvailable": [{"name": n, "deviceClassName": n} for n in ("d", "e")]}

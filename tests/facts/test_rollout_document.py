@@ -25,7 +25,13 @@ def test_a_document_with_everything_is_right():
         numaAttributes=["resource.kubernetes.io/numaNode", "numaNode"],
         hold={"reason": "x", "by": "y", "since": "2026-11-20T09:00:00Z", "badMappings": ["sha256:" + "0" * 64]},
         resumeAt={"mappingDigests": ["sha256:" + "f" * 64]},
-        promotion={"minCoverage": 95, "quietDays": 7, "drills": ["Rollback"], "pendingP99": "30s"},
+        promotion={
+            "minCoverage": 95,
+            "quietDays": 7,
+            "drills": ["Rollback"],
+            "pendingP99": "30s",
+            "override": {"by": "ann", "reason": "ticket 7", "stage": "Canary"},
+        },
     )
     assert document_problems(told) == []
 
@@ -72,6 +78,29 @@ def test_another_version_is_told():
         ({"promotion": {"minCoverage": 101}}, "spec.promotion.minCoverage", ""),
         ({"promotion": {"drills": ["Rolback"]}}, "spec.promotion.drills[0]", "did you mean Rollback?"),
         ({"promotion": {"minCoverage": True}}, "spec.promotion.minCoverage", ""),
+        ({"promotion": {"override": {"reason": "x", "stage": "Off"}}}, "spec.promotion.override.by", ""),
+        ({"promotion": {"override": {"by": "ann", "stage": "Off"}}}, "spec.promotion.override.reason", ""),
+        ({"promotion": {"override": {"by": "ann", "reason": "x"}}}, "spec.promotion.override.stage", ""),
+        (
+            {"promotion": {"override": {"by": "ann", "reason": "x", "stage": "canary"}}},
+            "spec.promotion.override.stage",
+            "did you mean Canary?",
+        ),
+        # Nothing comes after General.
+        (
+            {"promotion": {"override": {"by": "ann", "reason": "x", "stage": "General"}}},
+            "spec.promotion.override.stage",
+            "",
+        ),
+        ({"promotion": {"override": "ann"}}, "spec.promotion.override", ""),
+        ({"promotion": {"overide": {}}}, "spec.promotion.overide", "did you mean override?"),
+        (
+            {"hold": {"reason": "x", "since": "2026-11-20T09:00:00Z", "until": "2026-11-20T09:59:00+01:00"}},
+            "spec.hold.until",
+            "",
+        ),
+        ({"canaryLabelEditors": {"users": ["ann", "system:node:n1"]}}, "spec.canaryLabelEditors.users[1]", ""),
+        ({"canaryLabelEditors": {"groups": ["system:nodes"]}}, "spec.canaryLabelEditors.groups[0]", ""),
     ],
 )
 def test_a_mistake_is_named_with_its_place(spec, path, fix):
@@ -79,6 +108,26 @@ def test_a_mistake_is_named_with_its_place(spec, path, fix):
     assert path in problems
     assert fix in problems[path].fix
     assert problems[path].severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"canaryNodeSelector": {}}, "spec.canaryNodeSelector"),
+        ({"canaryNodeSelector": {"matchLabels": {}, "matchExpressions": []}}, "spec.canaryNodeSelector"),
+        ({"canaryNodeSelector": {"matchLabels": {"kubernetes.io/hostname": "n1"}}}, "spec.canaryNodeSelector"),
+        (
+            {
+                "hold": {"reason": "x", "badMappings": ["sha256:" + "0" * 64]},
+                "resumeAt": {"mappingDigests": ["sha256:" + d * 64 for d in "10"]},
+            },
+            "spec.resumeAt.mappingDigests",
+        ),
+    ],
+)
+def test_what_may_be_meant_and_seldom_is_gets_a_warning(spec, path):
+    (problem,) = document_problems(rollout(stage="Canary", **spec))
+    assert (problem.path, problem.severity) == (path, "warning")
 
 
 @pytest.mark.parametrize("name", ["", "A_b", "a/b", "x" * 64])

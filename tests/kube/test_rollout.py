@@ -1,6 +1,6 @@
 import pytest
 
-from webhook.kube.rollout import read_rollout, seconds
+from webhook.kube.rollout import Drill, Editors, Override, Promotion, RolloutStatus, read_rollout, seconds
 
 
 @pytest.mark.parametrize(("text", "value"), [("90s", 90), ("2m", 120), ("1h30m", 5400), ("0s", 0)])
@@ -30,3 +30,63 @@ def test_an_empty_hold_is_a_hold() -> None:
 
 def test_any_json_gives_a_rollout() -> None:
     assert read_rollout({"metadata": 7, "spec": {"freshness": [], "writers": {}, "hold": "x"}}).hold is None
+
+
+def test_editors_are_administrators_unless_somebody_is_named() -> None:
+    def editors(value: object) -> Editors:
+        return read_rollout({"spec": {"canaryLabelEditors": value}}).editors
+
+    assert editors(None) == Editors(frozenset(), frozenset({"system:masters"}))
+    assert editors({"users": ["ann"]}) == Editors(frozenset({"ann"}), frozenset())
+    assert editors({"groups": ["ops", 7]}) == Editors(frozenset(), frozenset({"ops"}))
+    assert editors({}) == Editors(frozenset(), frozenset())
+
+
+def test_the_keys_that_a_canary_selector_reads() -> None:
+    rows = [{"key": "ring", "operator": "Exists"}, {"key": 7}, "x", {}]
+    selector = {"matchLabels": {"canary": "yes", 7: "x"}, "matchExpressions": rows}
+    assert read_rollout({"spec": {"canaryNodeSelector": selector}}).canary_keys == {"ring", "canary"}
+    assert read_rollout({"spec": {"canaryNodeSelector": ["canary"]}}).canary_keys == set()
+
+
+def test_what_a_promotion_asks_for_and_who_overrides_it() -> None:
+    override = {"by": "ann", "reason": "ticket 7", "stage": "Canary"}
+    asked = {"minCoverage": 95, "quietDays": 0, "drills": ["Rollback"], "pendingP99": "1m30s", "override": override}
+    rollout = read_rollout({"spec": {"promotion": asked}})
+    assert rollout.promotion == Promotion(95, 0, ("Rollback",), 90)
+    assert rollout.override == Override("ann", "ticket 7", "Canary")
+    assert read_rollout({"spec": {"promotion": {}}}).promotion == Promotion(None, None, (), None)
+    none = read_rollout({"spec": {"promotion": {"minCoverage": True, "quietDays": "7", "pendingP99": 30}}})
+    assert (none.promotion, none.override) == (Promotion(None, None, (), None), None)
+    assert read_rollout({"spec": {}}).promotion is None
+
+
+def test_the_status_is_what_the_next_leader_goes_on_from() -> None:
+    drill = {"name": "Rollback", "at": "2026-11-20T09:00:00Z", "passed": True, "by": "ann", "message": "fine"}
+    status = {
+        "quietSince": "2026-11-20T08:00:00Z",
+        "observedSince": "2026-11-19T08:00:00Z",
+        "pending": {"count": 12, "p99": "1m12s"},
+        "drills": [drill, {"name": "NodeRestart", "passed": "yes"}],
+        "duplicates": 2,
+        "zoneFailures": 3,
+        "digests": ["sha256:a"],
+    }
+    found = read_rollout(
+        {"metadata": {"name": "d", "uid": "u", "generation": 4, "resourceVersion": "9"}, "status": status}
+    )
+    assert (found.uid, found.generation, found.resource_version) == ("u", 4, "9")
+    assert found.status == RolloutStatus(
+        quiet_since="2026-11-20T08:00:00Z",
+        observed_since="2026-11-19T08:00:00Z",
+        pending_p99=72,
+        pending_count=12,
+        drills=(
+            Drill("Rollback", "2026-11-20T09:00:00Z", True, "ann", "fine"),
+            Drill("NodeRestart", "", False, "", ""),
+        ),
+        duplicates=2,
+        zone_failures=3,
+        digests=("sha256:a",),
+    )
+    assert read_rollout({"status": {"pending": 3, "drills": {}, "digests": None}}).status == RolloutStatus()

@@ -20,7 +20,7 @@ SLICE = {
         "driver": "d.example",
         "nodeName": "n1",
         "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "g", "nodeAllocatableResourceMappings": {"cpu": {}}}],
+        "devices": [{"name": "g", "nodeAllocatableResourceMappings": {"cpu": {}}}, {"name": "h"}],
     },
 }
 CLAIM = {

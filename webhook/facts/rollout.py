@@ -6,7 +6,7 @@ never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from webhook.facts.drivers import drivers_of
@@ -216,18 +216,8 @@ def stopped_driver(snapshot: Snapshot, driver: str, now: datetime) -> Reason | N
     rollout = rollout_of(snapshot, driver)
     if rollout is None:
         return None
-    if rollout.stage == "Off" and driver in snapshot.mapped_slices and not any(costless_slices(snapshot, driver)):
+    if rollout.stage == "Off" and driver in snapshot.mapped_slices and driver not in snapshot.costless_slices:
         return barred(rollout, [])
     if rollout.hold is not None and not rollout.hold.bad_mappings and not rollout.resume_digests:
         return held(rollout, frozenset(), now)
     return None
-
-
-def costless_slices(snapshot: Snapshot, driver: str) -> Iterator[Slice]:
-    """The slices of ``driver`` whose devices cost their nodes nothing: no stage concerns them."""
-    mapped = snapshot.mapped_slices.get(driver, ())
-    names = snapshot.driver_slices.get(driver, ())
-    # Where every slice has costs, which is usual once a driver is rolled out, nothing has to be looked at.
-    if len(names) > len(mapped):
-        slices = (snapshot.slices[name] for name in names if name not in mapped)
-        yield from (item for item in slices if item.devices)

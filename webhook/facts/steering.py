@@ -12,7 +12,7 @@ from itertools import product
 from webhook.facts.drivers import drivers_of
 from webhook.facts.matching import target_nodes
 from webhook.facts.pod_needs import wanted_claims
-from webhook.facts.rollout import costless_slices, qualifies, rollout_of
+from webhook.facts.rollout import qualifies, rollout_of
 from webhook.kube import labels
 from webhook.kube.claims import RequestGroup
 from webhook.kube.core import MIRROR, Pod
@@ -97,8 +97,10 @@ def _canaries(group: RequestGroup, snapshot: Snapshot) -> set[_Term]:
 
 def _elsewhere(rollout: DriverRollout, snapshot: Snapshot) -> bool:
     """Whether the driver has devices that no stage concerns on nodes that are not canary nodes."""
-    for item in costless_slices(snapshot, rollout.driver):
-        places = ((item.node, item.nodes), *((text(d.nodes.get("nodeName")), d.nodes) for d in item.devices))
+    for item in map(snapshot.slices.__getitem__, snapshot.costless_slices.get(rollout.driver, ())):
+        places = [(item.node, item.nodes)]
+        if item.nodes.get("perDeviceNodeSelection") is True:
+            places = [(text(d.nodes.get("nodeName")), d.nodes) for d in item.devices if not d.costs]
         if any(not qualifies(rollout, node) for name, nodes in places for node in target_nodes(name, nodes, snapshot)):
             return True
     return False

@@ -159,6 +159,11 @@ class Slice:
         return any(device.costs for device in self.devices)
 
     @property
+    def costless(self) -> bool:
+        """Whether any device costs the node nothing: no stage of its driver concerns that one."""
+        return any(not device.costs for device, _ in self.kinds)
+
+    @property
     def digests(self) -> frozenset[str]:
         """The mapping digests of the devices."""
         return frozenset(device.digest for device in self.devices if device.costs)

@@ -95,6 +95,7 @@ class Snapshot(Struct, frozen=True):
     Objects by name, namespaced ones by (namespace, name). Indexes: ``pools`` by (driver, pool name),
     ``node_slices`` by ``spec.nodeName``, ``driver_slices`` names of a driver's slices, ``free_slices`` names of
     slices that are not bound to one node, ``mapped_slices`` names of a driver's slices with node costs,
+    ``costless_slices`` names of those with devices that cost nothing,
     ``node_shapes`` names of nodes with equal allocatable and equal slices, ``claims_by_uid``,
     ``device_claims`` claims that hold the device (driver, pool, device), ``pool_claims`` claims that hold any
     device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
@@ -120,6 +121,7 @@ class Snapshot(Struct, frozen=True):
     driver_slices: Map[str, Map[str, None]] = Map()
     free_slices: Map[str, Map[str, None]] = Map()
     mapped_slices: Map[str, Map[str, None]] = Map()
+    costless_slices: Map[str, Map[str, None]] = Map()
     node_shapes: Map[Shape, Map[str, None]] = Map()
     claims_by_uid: Map[str, Claim] = Map()
     device_claims: Map[tuple[str, str, str], tuple[Claim, ...]] = Map()
@@ -236,6 +238,9 @@ class Snapshot(Struct, frozen=True):
             driver_slices=_mark(self.driver_slices, item.driver, item.name),
             free_slices=self.free_slices if item.node else _mark(self.free_slices, item.driver, item.name),
             mapped_slices=_mark(self.mapped_slices, item.driver, item.name) if item.mapped else self.mapped_slices,
+            costless_slices=_mark(self.costless_slices, item.driver, item.name)
+            if item.costless
+            else self.costless_slices,
         )
 
     def _without_slice(self, item: Slice) -> Snapshot:
@@ -249,6 +254,7 @@ class Snapshot(Struct, frozen=True):
             driver_slices=_unmark(self.driver_slices, item.driver, item.name),
             free_slices=_unmark(self.free_slices, item.driver, item.name),
             mapped_slices=_unmark(self.mapped_slices, item.driver, item.name),
+            costless_slices=_unmark(self.costless_slices, item.driver, item.name),
         )
 
     def _with_claim(self, claim: Claim) -> Snapshot:
