@@ -25,6 +25,7 @@ from webhook.controllers.leader import Leader
 from webhook.controllers.node_ledgers import NodeLedgers
 from webhook.controllers.policy_status import PolicyStatus
 from webhook.controllers.registration import Registration
+from webhook.controllers.taints import Taints
 from webhook.registration.configurations import Address
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
@@ -99,7 +100,11 @@ class Controllers:
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
         self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
         self.gates = Gates(api, cluster, lambda: holds(policies), log, clock)
-        self._shared: dict[str, Shared] = {"node ledgers": NodeLedgers(api, cluster, log), "gates": self.gates}
+        self._shared: dict[str, Shared] = {
+            "node ledgers": NodeLedgers(api, cluster, log),
+            "gates": self.gates,
+            "device taints": Taints(api, cluster, log, clock),
+        }
         # One that only answers is registered by others, who see to its certificates and its policies.
         self._registered = bool(settings.secret or settings.service or settings.url)
         if self._registered:
