@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -135,11 +135,31 @@ def rollout(name: str = "cpu.example", **spec: object) -> Json:
     return {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": metadata, "spec": spec}
 
 
+def matching(resource: str, group: str = "resource.k8s.io", operations: Sequence[str] = ("CREATE",)) -> Json:
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": list(operations), "resources": [resource]}
+    return {"resourceRules": [rule]}
+
+
+PATCH = {"patchType": "JSONPatch", "expression": "[]"}
 BAD_POLICIES: dict[str, Json] = {
     "no-action": policy(action=None),
     "no-rules": policy(matchConstraints={"resourceRules": []}),
     "unknown-action": policy(action="Refuse"),
-    "hold": policy(action="Hold"),
+    "hold-at-validate": policy(action="Hold"),
+    "hold-without-validations": policy(endpoint="mutate", action="Hold", validations=[], mutations=[PATCH]),
+    "hold-of-other-writes": policy(
+        endpoint="mutate", action="Hold", matchConstraints=matching("pods", operations=["CREATE", "UPDATE"])
+    ),
+    "hold-of-other-resources": policy(endpoint="mutate", action="Hold", matchConstraints=matching("nodes")),
+    "mutations-at-validate": policy(action="Warn", mutations=[PATCH]),
+    "mutations-of-claims": policy(
+        endpoint="mutate", action="Warn", mutations=[PATCH], matchConstraints=matching("resourceclaims/status")
+    ),
+    "mutations-of-anything": policy(
+        endpoint="mutate", action="Warn", mutations=[PATCH], matchConstraints=matching("*", group="*")
+    ),
+    "patch-type": policy(endpoint="mutate", action="Warn", mutations=[{**PATCH, "patchType": "ApplyConfiguration"}]),
+    "no-patch-type": policy(endpoint="mutate", action="Warn", mutations=[{"expression": "[]"}]),
     "unknown-field": policy(matchCondition=[]),
     "not-built-yet": policy(canary={"percent": 10}),
     "nothing-to-judge": policy(validations=[]),
@@ -166,6 +186,8 @@ GOOD_POLICIES: dict[str, Json] = {
     "params": policy(params={"any": {"thing": [1, "a", {"b": None}]}}),
     "annotations-only": policy(validations=None, auditAnnotations=[{"key": "node", "valueExpression": "'n'"}]),
     "mutate": policy(endpoint="mutate", action="Warn"),
+    "mutations-only": policy(endpoint="mutate", action="Warn", validations=None, mutations=[PATCH]),
+    "hold": policy(endpoint="mutate", action="Hold", matchConstraints=matching("pods", group="")),
     "exception": policy(
         exceptions=[{"name": "a", "expression": "true", "expires": "2027-01-31T00:00:00+01:00", "ticket": "T-1"}]
     ),
@@ -235,7 +257,11 @@ def test_policies_and_rollouts_are_judged_by_their_schemas(installed: Installed)
         assert refused(cluster, POLICY, body), name
     for name, body in BAD_ROLLOUTS.items():
         assert refused(cluster, ROLLOUT, body), name
-    assert "needs Warn or Audit there" in refused(cluster, POLICY, BAD_POLICIES["deny-at-mutate"])
+    assert "needs Warn, Audit or Hold there" in refused(cluster, POLICY, BAD_POLICIES["deny-at-mutate"])
+    for name in ("hold-of-other-writes", "hold-of-other-resources"):
+        assert "needs resourceRules that name CREATE of pods" in refused(cluster, POLICY, BAD_POLICIES[name]), name
+    for name in ("mutations-of-claims", "mutations-of-anything"):
+        assert "has mutations of resourceclaims" in refused(cluster, POLICY, BAD_POLICIES[name]), name
     assert "without canaryNodeSelector" in refused(cluster, ROLLOUT, BAD_ROLLOUTS["canary-without-nodes"])
     assert "needs at least 75s" in refused(cluster, ROLLOUT, BAD_ROLLOUTS["short-window"])
 

@@ -34,8 +34,37 @@ def test_the_shipped_policies_need_these_entries_and_no_more(revision):
         "new-pods",
         "pod-claim-status",
         "pod-bindings",
+        "node-changes",
         "sent-mapped-slices.mutate",
+        "sent-pods.mutate",
     ]
+
+
+def test_what_changes_pods_is_asked_again_and_about_pods_with_claims_only(revision):
+    found = entries(revision)
+    assert found["sent-pods.mutate"]["reinvocationPolicy"] == "IfNeeded"
+    assert found["sent-mapped-slices.mutate"]["reinvocationPolicy"] == "Never"
+    assert found["sent-pods.mutate"]["rules"][0]["operations"] == ["CREATE"]
+    [condition] = found["sent-pods.mutate"]["matchConditions"]
+    assert condition == {"name": "policies", "expression": "(has(object.spec.resourceClaims)\n)"}
+
+
+def test_heartbeats_and_other_changes_of_nodes_stay_away(revision):
+    entry = entries(revision)["node-changes"]
+    assert [each["name"] for each in entry["matchConditions"]] == ["no-heartbeat", "policies"]
+    assert "?labels" in entry["matchConditions"][1]["expression"]
+    assert entry["failurePolicy"] == "Ignore"
+    assert {(name, *each["operations"]) for each in entry["rules"] for name in each["resources"]} == {
+        ("nodes", "CREATE", "UPDATE"),
+        ("nodes/status", "UPDATE"),
+    }
+
+
+def test_a_policy_about_pods_without_claims_widens_the_entry(compiled, policy, rule):
+    every = policy("every", [rule("", "pods", "CREATE")], endpoint="mutate", action="Warn")
+    entry = entries(compiled(every))["sent-pods.mutate"]
+    assert "matchConditions" not in entry
+    assert entry["reinvocationPolicy"] == "Never"
 
 
 def test_what_is_sent_without_a_driver_list(revision):

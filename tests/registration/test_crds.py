@@ -75,7 +75,7 @@ def test_rollouts_have_the_values_that_are_read():
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}
 SELECTOR = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
 WHOLE = {
-    "endpoint": "validate",
+    "endpoint": "mutate",
     "matchConstraints": {
         "resourceRules": [RULE],
         "excludeResourceRules": [RULE],
@@ -87,6 +87,7 @@ WHOLE = {
     "params": {},
     "variables": [{"name": "a", "expression": "true"}],
     "validations": [{"name": "a", "expression": "true"}],
+    "mutations": [{"patchType": "JSONPatch", "expression": "[]"}],
     "auditAnnotations": [{"key": "a", "valueExpression": "'a'"}],
     "action": "Warn",
     "failurePolicy": "Ignore",
@@ -116,7 +117,7 @@ def test_policies_have_the_fields_that_are_read():
         if "properties" in node:
             assert set(node["properties"]) == fields_read(path), path
             seen.append(path)
-    assert len(seen) == 13
+    assert len(seen) == 14
 
 
 def test_policies_have_the_values_that_are_read():

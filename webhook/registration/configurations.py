@@ -225,7 +225,9 @@ def _entry(
     if conditions:
         entry["matchConditions"] = [{"name": name, "expression": expression} for name, expression in conditions]
     if row.endpoint == MUTATE:
-        entry["reinvocationPolicy"] = "Never"
+        # What another webhook has changed since may need our change again; whoever changes nothing need not look twice.
+        changing = any(each.policy.mutations or each.policy.action == "Hold" for each in policies)
+        entry["reinvocationPolicy"] = "IfNeeded" if changing else "Never"
     return row, entry
 
 
