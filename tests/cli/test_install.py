@@ -53,10 +53,11 @@ def test_names_that_look_like_something_else_are_quoted(run, name):
 def test_uninstall_prints_what_goes_in_order_and_keeps_what_users_write(run):
     ran = run("uninstall", "--namespace=guard", "-o", "json")
     items = json.loads(ran.out)["items"]
-    assert [(each["kind"], each["metadata"]["name"]) for each in items[:3]] == [
+    assert [(each["kind"], each["metadata"]["name"]) for each in items[:4]] == [
         ("ClusterRoleBinding", "allocguard-registration"),
         ("ValidatingWebhookConfiguration", "allocguard"),
         ("MutatingWebhookConfiguration", "allocguard"),
+        ("ClusterRoleBinding", "allocguard-steering"),
     ]
     assert [(each["kind"], each["metadata"]) for each in items[-3:]] == [
         ("Secret", {"namespace": "guard", "name": "allocguard-certs"}),
@@ -66,6 +67,8 @@ def test_uninstall_prints_what_goes_in_order_and_keeps_what_users_write(run):
     definitions = [each["metadata"]["name"] for each in items if each["kind"] == "CustomResourceDefinition"]
     assert definitions == ["nodeledgers.allocguard.dev"]
     assert ran.err == (
+        "allocguard: pods that wait with the scheduling gate go on, and the DeviceTaintRules of the guard are deleted, "
+        "too\n"
         "allocguard: the definitions of policies and rollouts are left out: who deletes them deletes your policies and "
         "rollouts\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from webhook.cli.deploying import (
     title,
     waiting,
 )
+from webhook.cli.lifting import release_pods, remove_taints
 from webhook.cli.options import live_options
 from webhook.cli.report import plural
 
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 
 _DEFINITION = "CustomResourceDefinition"
-# Who may make the registration.
+# Who may make the registration, and who may have claims wait.
 _RIGHT = ("ClusterRoleBinding", "allocguard-registration")
+_STEERING = ("ClusterRoleBinding", "allocguard-steering")
 # Conditions of namespaces and definitions that say why they are not gone.
 _ENDING = ("Namespace", "Terminating")
 
@@ -48,7 +51,8 @@ Examples:
 @live_options
 @printed
 def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str | None, output: str) -> int:
-    """Remove what `install` made, the registration first.
+    """Remove what `install` made, the registration first; then pods that wait with the scheduling gate of the guard go
+    on, and its DeviceTaintRules are deleted.
 
     The definitions of policies and rollouts stay while there are objects of them. Exit code 1: a server that runs
     elsewhere registered itself again; 3: something was refused, or is not gone yet.
@@ -59,20 +63,21 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     if apply:
         return connected(kubeconfig, context, lambda api: _remove(api, objects))
     show([_reference(obj) for obj in objects if not _of_users(obj)], output)
+    note("pods that wait with the scheduling gate go on, and the DeviceTaintRules of the guard are deleted, too")
     note("the definitions of policies and rollouts are left out: who deletes them deletes your policies and rollouts")
     return 0
 
 
 def _removal(objects: list[Json], namespace: str) -> list[Json]:
     """In the order of removal: who would put the registration back loses the right to, the registration goes while the
-    guard still answers, then everything else, the last applied first.
+    guard still answers, the right to have claims wait, then everything else, the last applied first.
     """
     from webhook.registration.manifests import made_by_it
 
-    first = [obj for obj in objects if _identity(obj) == _RIGHT]
-    *rest, last = (obj for obj in reversed(objects) if obj not in first)
+    first, steering = ([obj for obj in objects if _identity(obj) == right] for right in (_RIGHT, _STEERING))
+    *rest, last = (obj for obj in reversed(objects) if obj not in first and obj not in steering)
     registration, kept = made_by_it(namespace)
-    return [*first, *registration, *rest, *kept, last]
+    return [*first, *registration, *steering, *rest, *kept, last]
 
 
 async def _remove(api: Api, objects: list[Json]) -> int:
@@ -81,9 +86,13 @@ async def _remove(api: Api, objects: list[Json]) -> int:
     ending, refused, lasting = [], 0, 0
     for obj in objects:
         try:
+            if _identity(obj) == _STEERING:
+                await _let_go(release_pods(api), "pod", "released")
             if await _removed(api, obj):
                 out(f"{title(obj)} removed")
                 ending.append(obj)
+            if _identity(obj) == _STEERING:
+                await _let_go(remove_taints(api), "DeviceTaintRule", "removed")
         except ApiError as error:
             note(f"{title(obj)} not removed: the API server refuses: {error}")
             if _registers(obj):
@@ -108,6 +117,21 @@ async def _remove(api: Api, objects: list[Json]) -> int:
     if lasting:
         raise Unreachable(f"{lasting} objects are not gone yet; they go once nothing keeps them")
     return 1 if again else 0
+
+
+async def _let_go(letting: Awaitable[int], what: str, done: str) -> None:
+    """Have ``letting`` done, which nobody does once the guard is gone, and say what it gave. Raises Unreachable."""
+    from webhook.cluster.api import ApiError
+
+    try:
+        count = await letting
+    except ApiError as error:
+        raise Unreachable(
+            f"not every {what} is {done}: the API server refuses: {error}; what is not removed yet stays, get the "
+            "rights and run it again"
+        ) from error
+    if count:
+        out(f"{plural(count, what)} {done}")
 
 
 def _registers(obj: Json) -> bool:
