@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import os
-import random
 import resource
 import signal
 import statistics
@@ -16,25 +15,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench import fleet, ledger, load
-from webhook.admission.action import apply
-from webhook.admission.decide import decide
-from webhook.admission.decode import decode
-from webhook.admission.respond import respond
+from tests.bench import decisions, fleet, ledger, load
 from webhook.cluster.files import Cluster
-from webhook.kube.release import Release
-from webhook.kube.snapshot import build
-from webhook.ledger.book import Book
-from webhook.store import policies
 
-NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ROUNDS, SECONDS, CONNECTIONS = 7, 1.0, 8
 # Numbers of the bodies: the claims with an even one wait to be allocated.
 BODIES = range(0, 100, 2)
-FEW, MANY, DECISIONS, BATCH = 10, 15_000, 3_000, 50
 NODES = 5_000
 
 
@@ -95,38 +83,6 @@ def over_https(folder: Path, core: int) -> None:
     row(f"128-device slice review, {CONNECTIONS} connections: p99", f"{statistics.median(tails) * 1000:.1f} ms")
 
 
-def decisions() -> None:
-    """What one decision about an allocation costs, by the size of the cluster."""
-    revision = policies.read([policies.shipped()])
-    costs: dict[int, list[float]] = {FEW: [], MANY: []}
-    snapshots = {nodes: build(fleet.cluster(nodes), Release(36)) for nodes in costs}
-    gc.collect()
-    gc.freeze()
-    books = {nodes: Book() for nodes in costs}
-    texts: dict[int, list[bytes]] = {}
-    for nodes, snapshot in snapshots.items():
-        choose = random.Random(7)
-        chosen = [choose.randrange(nodes) for _ in range(DECISIONS)]
-        reviews = [fleet.allocation_review(node - node % 2, node) for node in chosen]
-        texts[nodes] = [json.dumps(review, separators=(",", ":")).encode() for review in reviews]
-        # A node's page is made when it is first asked for and kept until something of the node changes; what it
-        # costs to make one does not depend on the size of the cluster, and is not what is measured here.
-        for node in chosen:
-            books[nodes].account(snapshot, fleet.name(node))
-    for begin in range(0, DECISIONS, BATCH):
-        for nodes, snapshot in snapshots.items():
-            started = time.perf_counter()
-            for text in texts[nodes][begin : begin + BATCH]:
-                verdict = decide(decode(text), "validate", revision, snapshot, books[nodes], NOW)
-                respond(apply(verdict))
-            costs[nodes].append((time.perf_counter() - started) / BATCH)
-    few, many = (statistics.median(costs[nodes]) for nodes in (FEW, MANY))
-    row(f"decision about an allocation, {FEW} nodes", f"{few * 1e6:,.0f} us")
-    row(f"decision about an allocation, {MANY:,} nodes", f"{many * 1e6:,.0f} us")
-    ratio = statistics.median(large / small for small, large in zip(costs[FEW], costs[MANY], strict=True))
-    row("  in the large cluster against the small one", f"{ratio:.2f} x", "goal 1.2 or less")
-
-
 def loading(folder: Path) -> None:
     """Time and memory of reading a large cluster, in a process of its own."""
     items = [obj for obj in fleet.cluster(NODES) if obj["kind"] in ("Node", "ResourceSlice")]
@@ -174,7 +130,7 @@ def main() -> None:
             json.dump({"apiVersion": "v1", "kind": "List", "items": list(fleet.cluster(100))}, file)
         over_https(folder, cores[0])
         loading(folder)
-    decisions()
+    decisions.main()
     ledger.main()
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.ledger.builders import allocated, claim_in, container, device, node, old, pod, result, slice_of, world
-from webhook.facts.placement import claim_node, consumers, find_device, moved, roams
+from webhook.facts import pool_survey
+from webhook.facts.placement import claim_node, consumers, find_device, moved, namesakes, roams
 
 Json = dict[str, Any]
 
@@ -73,6 +74,25 @@ def test_slices_for_other_nodes_do_not_apply() -> None:
     assert allocation is not None
     assert find_device(snapshot, allocation.results[0], "n1") is None
     assert find_device(snapshot, allocation.results[0], "unknown") is not None
+
+
+def test_namesakes_are_devices_of_other_drivers_on_the_node_with_the_same_pool_and_name() -> None:
+    snapshot = world(
+        node(),
+        slice_of(device("grp"), name="own"),
+        slice_of(device("grp"), device("grp", old("2")), device("more"), name="twice", driver="e.example"),
+        slice_of(device("grp"), name="pool", driver="e.example", pool="other"),
+        slice_of(device("more"), name="device", driver="f.example"),
+        slice_of(device("grp"), name="far", driver="f.example", nodeName="n2"),
+        allocated("c", result()),
+    )
+    allocation = claim_in(snapshot, "c").allocation
+    assert allocation is not None
+    remembered = pool_survey._survey.cache_info()
+    found = [(item.name, twin.name, twin.mapped) for item, twin in namesakes(snapshot, allocation.results[0], "n1")]
+    assert found == [("twice", "grp", False), ("twice", "grp", True)]
+    # In a large cluster they would take the places of the pools that claims are allocated from.
+    assert pool_survey._survey.cache_info() == remembered
 
 
 def test_a_claim_that_roams_has_moved_once_its_pod_is_bound_elsewhere() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.facts.builders import DRIVER, claim, entry, gpu, grp, node, pod, pod_ref, result, rollout, slice_of, world
+from webhook.facts import verification
 from webhook.facts.pool_survey import view
 from webhook.facts.verification import acknowledged, booked, lost_mapping, unverified
 from webhook.kube.snapshot import Snapshot
@@ -58,6 +59,13 @@ def times(multiplier: str) -> Json:
 
 def test_what_is_as_booked_is_verified() -> None:
     assert reasons(world(node(), slice_of(grp()), HELD, ledger(charge()))) == []
+
+
+def test_a_pool_that_no_claim_holds_is_verified_and_takes_no_place_in_what_is_remembered() -> None:
+    snapshot = world(node(), slice_of(grp()), claim(), ledger(charge("gone", "4")))
+    remembered = verification._holdings.cache_info()
+    assert reasons(snapshot) == []
+    assert verification._holdings.cache_info() == remembered
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,9 @@ def namesakes(snapshot: Snapshot, result: Result, node: str) -> Iterator[tuple[S
     compare drivers, may take one of them for the device of ``result``.
     """
     for item in snapshot.node_slices.get(node, ()):
-        if item.pool == result.pool and item.driver != result.driver and result.device in survey((item,)).devices:
-            for device in item.devices:
-                if device.name == result.device:
-                    yield item, device
+        if item.pool == result.pool and item.driver != result.driver:
+            # No survey: what is remembered of pools would be pushed out by those that nobody allocates from.
+            yield from [(item, device) for device in item.devices if device.name == result.device]
 
 
 def consumers(claim: Claim, snapshot: Snapshot) -> list[Pod]:

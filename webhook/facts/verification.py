@@ -33,8 +33,10 @@ def unverified(snapshot: Snapshot, key: Key, seen: View, besides: str) -> list[R
     """What allocated claims hold against the complete pool ``key`` as ``seen``; ``besides`` is the id of a claim that
     is no evidence. Devices that are gone, costs that are gone or changed, capacity that does not cover what is held.
     """
-    published = Same((*seen.kept, *seen.elsewhere))
     claims = snapshot.pool_claims.get(key, ())
+    if not claims:
+        return []
+    published = Same((*seen.kept, *seen.elsewhere))
     held = _holdings(published, Same(claims), Same(_ledgers(snapshot, seen, claims)), key)
     found = [_gone(name, claim) for claim, name in held.gone if claim.id != besides][:_MOST_REASONS]
     found += islice(_changed(snapshot, held.changed, besides), _MOST_REASONS)
