@@ -58,7 +58,9 @@ def test_other_labels_are_anybodys(old: dict[str, str], new: dict[str, str]) -> 
         ({"users": ["system:node:n1"], "groups": ["system:nodes"]}, KUBELET, False),
         ({"groups": ["devs"]}, ("odd", ["devs", "system:nodes"]), False),
         ({"groups": ["devs"]}, ("", ["devs"]), True),
-        (None, ("", []), False),
+        (None, ("", ["system:authenticated"]), False),
+        # A manifest that is only checked.
+        (None, ("", []), True),
     ],
 )
 def test_editors_are_whom_the_operator_names_and_never_a_kubelet(editors: Any, who: Any, allowed: bool) -> None:

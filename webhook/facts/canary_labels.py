@@ -37,10 +37,11 @@ def canary_label_problems(
 ) -> list[Finding]:
     """``canary-label-editor`` for each label of the node called ``node`` that ``user`` sets, changes or removes, that
     the canary selector of a driver reads, and that ``user`` is no editor of: neither named nor in one of the groups of
-    ``spec.canaryLabelEditors``, or a kubelet, which never is. ``old_labels`` are empty when the node is made.
+    ``spec.canaryLabelEditors``, or a kubelet, which never is. ``old_labels`` are empty when the node is made. Nothing
+    for a manifest that nobody writes (neither user nor groups: an API server gives everybody a group).
     """
     changed = sorted(key for key in {*old_labels, *new_labels} if old_labels.get(key) != new_labels.get(key))
-    if not changed:
+    if not changed or not (user or groups):
         return []
     kubelet = user.startswith(KUBELET) or KUBELETS in groups
     found: list[Finding] = []
