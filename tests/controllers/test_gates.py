@@ -87,7 +87,7 @@ class World:
 
     def begun(self) -> Gates:
         """A controller that knows nothing of one before it."""
-        made = Gates(self.api, self.view, lambda: self.holds, self.log, lambda: NOW)  # type: ignore[arg-type]  # the same methods
+        made = Gates(self.api, self.view, lambda fact: self.holds, self.log, lambda: NOW)  # type: ignore[arg-type]  # the same methods
         made.on_release = self._release
         return made
 

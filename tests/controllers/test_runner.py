@@ -15,6 +15,7 @@ from tests.controllers.memory import Memory
 from tests.controllers.playing import running, until
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import certificates, leader, runner
+from webhook.controllers.gates import WAITING
 from webhook.controllers.runner import Check, Controllers, holds
 from webhook.server.run import Settings
 from webhook.store.policies import PolicyStore, shipped
@@ -184,20 +185,25 @@ def test_pods_are_held_once_somebody_leads_who_may_let_them_go(tmp_path: Path) -
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("action", "held"), [("Hold", True), ("Warn", False)])
-def test_whether_any_policy_holds_pods(tmp_path: Path, action: str, held: bool) -> None:
-    (tmp_path / "p.yaml").write_text(
-        f"""
-apiVersion: allocguard.dev/v1alpha1
-kind: AdmissionPolicy
-metadata: {{name: p}}
-spec:
-  endpoint: mutate
-  matchConstraints:
-    resourceRules: [{{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]
-  validations: [{{name: a, expression: "false", message: wait}}]
-  action: {action}
-"""
-    )
-    assert holds(PolicyStore([str(tmp_path)])) is held
-    assert not holds(PolicyStore([str(tmp_path)], audit=True))
+@pytest.mark.parametrize(
+    ("action", "says", "held"),
+    [
+        ("Hold", "findings: pod.waitingProblems", True),
+        ("Hold", "findings: variables.v", True),
+        ("Hold", 'expression: "false", message: wait', False),
+        ("Warn", "findings: pod.waitingProblems", False),
+    ],
+)
+def test_whether_any_policy_holds_pods_for_a_fact(tmp_path: Path, action: str, says: str, held: bool) -> None:
+    rule = '{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}'
+    variables = "variables: [{name: v, expression: pod.waitingProblems}], " if "variables" in says else ""
+    judged = f"{variables}validations: [{{name: a, {says}}}]"
+    spec = f"endpoint: mutate, matchConstraints: {{resourceRules: [{rule}]}}, action: {action}, {judged}"
+    head = "apiVersion: allocguard.dev/v1alpha1\nkind: AdmissionPolicy\nmetadata: {name: p}\n"
+    (tmp_path / "p.yaml").write_text(f"{head}spec: {{{spec}}}\n")
+    assert holds(PolicyStore([str(tmp_path)]), "pod.waitingProblems") is held
+    assert not holds(PolicyStore([str(tmp_path)], audit=True), "pod.waitingProblems")
+
+
+def test_the_shipped_policies_hold_pods() -> None:
+    assert holds(PolicyStore([shipped()]), WAITING)

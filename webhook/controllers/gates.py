@@ -31,6 +31,8 @@ from webhook.kube.snapshot import Snapshot
 from webhook.telemetry.log import Log
 
 REASON = "ClaimsHeld"
+# The fact for which policies hold pods.
+WAITING = "pod.waitingProblems"
 # Pods released a second, and at once after a while of nothing; as many are told what they wait for. Writes that are
 # under way at one time.
 RATE, BURST, AT_ONCE = 50.0, 50, 8
@@ -58,7 +60,8 @@ class Cluster(Protocol):
 
 
 class Gates:
-    """The controller. ``holds`` tells whether any policy holds pods: without one all gates are lifted.
+    """The controller. ``holds`` tells whether any policy holds pods for what a fact says: without one, nobody waits for
+    it.
 
     :attr:`on_release` is called for each pod that is released.
     """
@@ -67,7 +70,7 @@ class Gates:
         self,
         api: Api,
         cluster: Cluster,
-        holds: Callable[[], bool],
+        holds: Callable[[str], bool],
         log: Log,
         clock: Callable[[], datetime],
     ) -> None:
@@ -158,7 +161,7 @@ class Gates:
 
     def _waits(self, snapshot: Snapshot) -> Waits:
         """What tells why a pod has to wait."""
-        return Waiting(snapshot, self._clock()).pod if self._holds() else lambda pod: None
+        return Waiting(snapshot, self._clock()).pod if self._holds(WAITING) else lambda pod: None
 
     async def _release(self, pods: deque[Pod], seen: Snapshot, waits: Waits, end: float) -> str:
         """Lift the gates of ``pods``, taken from the left, until ``end`` or until none can be lifted; the first

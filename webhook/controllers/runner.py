@@ -99,7 +99,7 @@ class Controllers:
         self._leader = Leader(api, settings.namespace, LEASE, identity, log)
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
         self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
-        self.gates = Gates(api, cluster, lambda: holds(policies), log, clock)
+        self.gates = Gates(api, cluster, partial(holds, policies), log, clock)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
@@ -179,9 +179,13 @@ class Controllers:
             pause = min(pause * 2, _LONGEST)
 
 
-def holds(policies: PolicyStore) -> bool:
-    """Whether any policy that serves holds pods."""
-    return any(each.policy.action == "Hold" for each in policies.revision.policies)
+def holds(policies: PolicyStore, fact: str) -> bool:
+    """Whether a policy that serves holds pods for what ``fact``, as ``pod.waitingProblems``, says."""
+    for compiled in policies.revision.policies:
+        programs = [each.program for each in compiled.variables] + [each.program for each in compiled.validations]
+        if compiled.policy.action == "Hold" and any(fact in program.source for program in programs):
+            return True
+    return False
 
 
 def _address(service: str | None, url: str | None) -> Address:
