@@ -83,6 +83,7 @@ def test_devices_that_had_to_be_of_one_zone_and_are_not(tmp_path: Path) -> None:
     match = [{"matchAttribute": "resource.kubernetes.io/numaNode"}]
     assert not allowed(judge, allocation("a", "b", constraints=match))
     assert value(judge, 'numa_placement_checks_total{driver="d.example",outcome="unfit"}') == "1.0"
+    assert judge.allocations.refusals() == {"d.example": (0, 1)}
 
 
 def test_a_claim_waits_for_what_refused_it_until_it_is_allocated(tmp_path: Path) -> None:
@@ -106,6 +107,7 @@ def test_a_charge_that_would_be_made_twice(tmp_path: Path) -> None:
     judge = service(tmp_path, CORES, ledger(other))
     assert not allowed(judge, allocation("a"))
     assert value(judge, 'duplicate_charges_refused_total{driver="d.example"}') == "1.0"
+    assert judge.allocations.refusals() == {"d.example": (1, 0)}
 
 
 def test_only_so_many_refusals_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,4 +115,4 @@ def test_only_so_many_refusals_are_remembered(tmp_path: Path, monkeypatch: pytes
     judge = service(tmp_path, slice_of(core("a", cpus="9")), claim("c2"), claim("c3"))
     for name in ("c1", "c2", "c3"):
         assert not allowed(judge, allocation("a", name=name))
-    assert set(judge._allocations.refused) == {"uid-c2", "uid-c3"}
+    assert set(judge.allocations.refused) == {"uid-c2", "uid-c3"}

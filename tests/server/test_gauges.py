@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.bench import fleet
+from webhook.facts.gates_found import GateEvidence
 from webhook.kube.core import GATE
 from webhook.kube.release import Release
 from webhook.kube.snapshot import build
@@ -12,13 +13,14 @@ from webhook.store.policies import PolicyStore, shipped
 
 POLICIES = PolicyStore([shipped()])
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
+EVIDENCE = GateEvidence(probe=False)
 
 
 def samples(*extra: dict[str, object], **refused: str) -> dict[tuple[str, ...], float]:
     snapshot = build([*fleet.cluster(2), *extra], Release(36))
     return {
         (sample.name.removeprefix("allocguard_"), *sample.labels.values()): sample.value
-        for family in gauges(POLICIES, snapshot, Book(), NOW, {"ResourceSlice": 0.25}, refused)
+        for family in gauges(POLICIES, snapshot, Book(), NOW, {"ResourceSlice": 0.25}, refused, EVIDENCE)
         for sample in family.samples
     }
 
@@ -90,3 +92,10 @@ def test_differences_by_kind() -> None:
     lost = fleet.claim(7, on=1)
     lost["status"]["allocation"]["devices"]["results"][0]["device"] = "gone"
     assert samples(lost)["ledger_differences", "missing"] == 1
+
+
+def test_the_gate_of_each_component() -> None:
+    found = samples()
+    states = {key[1:] for key in found if key[0] == "feature_gate"}
+    assert states == {("kube-apiserver", "off"), ("kube-scheduler", "unknown"), ("kubelet", "unknown")}
+    assert {found["feature_gate", *each] for each in states} == {1}

@@ -37,7 +37,7 @@ from webhook.facts.gates_found import Component, GateEvidence, gate_state
 from webhook.facts.promotion import Evidence, promotion
 from webhook.facts.times import stamp
 from webhook.kube.raw import Json, mapping, members, text
-from webhook.kube.rollout import API_VERSION, DriverRollout
+from webhook.kube.rollout import API_VERSION, DriverRollout, read_rollout
 from webhook.kube.rollout import RolloutStatus as Recorded
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
@@ -53,8 +53,8 @@ _TEXTS = 600.0
 # Drivers that a status is written for.
 MOST = 100
 
-# Where the API server's gate was seen by what it stored: whether it kept what was sent, and a slice that shows it.
-Carried = Callable[[Snapshot], tuple[bool | None, str]]
+# What this replica saw an API server store of what was sent: whether costs were kept, and a slice that shows it.
+Carried = Callable[[], tuple[bool | None, str]]
 
 
 class World(Protocol):
@@ -76,7 +76,7 @@ class RolloutStatus:
         self._probe = GateProbe(api)
         self._begin()
         self._problem = ""
-        self.carried: Carried = lambda _: (None, "")
+        self.carried: Carried = lambda: (None, "")
 
     def _begin(self) -> None:
         self._book = Book()
@@ -107,7 +107,7 @@ class RolloutStatus:
 
     def gate_evidence(self) -> GateEvidence:
         """What is known of the gates beside the view."""
-        kept, name = self.carried(self._cluster.snapshot)
+        kept, name = self.carried()
         return GateEvidence(self._probe.kept, kept, name)
 
     async def _round(self, at: float) -> str:
@@ -164,7 +164,7 @@ class RolloutStatus:
         components = gate_state(snapshot, self.gate_evidence())
         found = figures(snapshot, self._book, objs, now)
         return {
-            name: self._one(obj, snapshot.rollouts[name], found[name], components, snapshot, now)
+            name: self._one(obj, read_rollout(obj), found[name], components, snapshot, now)
             for name, obj in objs.items()
         }
 

@@ -23,8 +23,10 @@ from webhook.controllers.gates import Gates
 from webhook.controllers.holding import Holding
 from webhook.controllers.leader import Leader
 from webhook.controllers.node_ledgers import NodeLedgers
+from webhook.controllers.observed import Observed
 from webhook.controllers.policy_status import PolicyStatus
 from webhook.controllers.registration import Registration
+from webhook.controllers.rollout_status import RolloutStatus
 from webhook.controllers.taints import Taints
 from webhook.registration.configurations import Address
 from webhook.store.policies import PolicyStore
@@ -100,10 +102,13 @@ class Controllers:
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
         self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
         self.gates = Gates(api, cluster, partial(holds, policies), log, clock)
+        self.observed = Observed(api, cluster, log, clock)
+        self.rollouts = RolloutStatus(api, cluster, log, clock)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
             "device taints": Taints(api, cluster, log, clock),
+            "rollout status": self.rollouts,
         }
         # One that only answers is registered by others, who see to its certificates and its policies.
         self._registered = bool(settings.secret or settings.service or settings.url)
@@ -126,6 +131,7 @@ class Controllers:
             # Who cannot see the cluster could do nothing with the Lease, and would keep it from those who can.
             while not self._cluster.synced:
                 await asyncio.sleep(0.2)
+            group.create_task(self._supervise("observed", self.observed.run))
             group.create_task(self._supervise("leader", partial(self._leader.run, self._lead)))
 
     def now(self) -> datetime:
@@ -139,7 +145,7 @@ class Controllers:
     def checks(self) -> list[Check]:
         """Name, whether this replica may serve as far as that goes, and what there is to say; for ``/readyz``."""
         found = self._certificates.checks() if self._registered else []
-        found += self._holding.checks()
+        found += [*self._holding.checks(), *self.observed.checks()]
         if self._leader.leading:
             found.append(("leader", True, "ok, leading"))
             for shared in self._shared.values():

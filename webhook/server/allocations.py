@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from webhook.admission.action import denies
@@ -25,11 +26,18 @@ class Allocations:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._refused: dict[str, str] = {}
+        self._duplicates: Counter[str] = Counter()
+        self._unfit: Counter[str] = Counter()
 
     @property
     def refused(self) -> Mapping[str, str]:
         """A copy, for other threads."""
         return self._refused.copy()
+
+    def refusals(self) -> dict[str, tuple[int, int]]:
+        """By driver how many charges were refused as a second one, and how many allocations did not fit a zone."""
+        duplicates, unfit = self._duplicates.copy(), self._unfit.copy()
+        return {driver: (duplicates[driver], unfit[driver]) for driver in duplicates.keys() | unfit.keys()}
 
     def judged(self, verdict: Verdict, allowed: bool) -> None:
         """Count what ``verdict`` says of an allocation, if it is about one; ``allowed`` is what was answered."""
@@ -39,8 +47,11 @@ class Allocations:
         broken = any(each.rule == "numa-constraint-broken" for each in claim.constraint_problems)
         for driver, outcome in zone_checks(claim.cost, claim.fitted.rows, broken).items():
             self._metrics.placement(driver, outcome)
+            if outcome == "unfit":
+                self._unfit[driver] += 1
         for driver in _duplicates(claim, verdict.judged):
             self._metrics.duplicate(driver)
+            self._duplicates[driver] += 1
         name = claim.model.id
         self._refused.pop(name, None)
         if not allowed:

@@ -10,6 +10,7 @@ from typing import get_args
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from webhook.facts.account import Account
+from webhook.facts.gates_found import GateEvidence, gate_state
 from webhook.facts.pending import pending_claims
 from webhook.facts.pools import pool_state
 from webhook.facts.times import instant
@@ -34,9 +35,10 @@ def gauges(
     now: datetime,
     ages: Mapping[str, float],
     refused: Mapping[str, str],
+    evidence: GateEvidence,
 ) -> Iterator[Metric]:
     """The families; ``ages`` tells by kind how old the view of it is, seconds, ``refused`` by claim which rule refused
-    its last allocation.
+    its last allocation, ``evidence`` what is known of feature gates beside the snapshot.
     """
     yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([policies.revision.hash], 1)])
     yield gauge("policy_problems", "What is wrong with the latest edits", [], [([], len(policies.problems))])
@@ -46,6 +48,8 @@ def gauges(
     rollouts = sorted(snapshot.rollouts.items())
     yield gauge("rollout_stage", "1 for the stage", ["driver", "stage"], [([d, r.stage], 1) for d, r in rollouts])
     yield gauge("rollout_hold", "1 while held", ["driver"], [([d], int(r.hold is not None)) for d, r in rollouts])
+    states = [([each.name, each.state], 1) for each in gate_state(snapshot, evidence)]
+    yield gauge("feature_gate", "1 for the state of the gate in the component", ["component", "state"], states)
     yield from _ledger(snapshot, book)
     waiting = sorted(pending_claims(snapshot, now, refused).items())
     rows = [([*names], count) for names, count in waiting]

@@ -174,6 +174,10 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         cluster.on_stale = service.metrics.stale
         controllers.gates.on_release = service.metrics.released
         service.may_hold = controllers.may_hold
+        service.gate_evidence = controllers.rollouts.gate_evidence
+        controllers.rollouts.carried = service.slice_reviews.carried
+        controllers.observed.dropped = service.slice_reviews.dropped
+        controllers.observed.refusals = service.allocations.refusals
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
 
         begun: dict[str, Future[None]] = {}

@@ -17,6 +17,7 @@ from webhook.admission.decide import Judged, Verdict, decide
 from webhook.admission.decode import decode
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
+from webhook.facts.gates_found import GateEvidence
 from webhook.kube.admission import Request
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
@@ -24,6 +25,7 @@ from webhook.ledger.book import Book
 from webhook.server.allocations import Allocations
 from webhook.server.gauges import gauges
 from webhook.server.reserving import Reserving, Wanted
+from webhook.server.slice_reviews import SliceReviews
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import Metrics
@@ -71,7 +73,8 @@ class Reply(Struct, frozen=True):
 class Service:
     """Judges reviews. ``clock`` gives the time that decisions are made for, ``ages`` how old the view of each kind is,
     seconds, where the cluster is none of files; ``checks`` are more of them for ``/readyz``. ``reserving`` holds what
-    is allowed, where the cluster is live; ``may_hold`` tells whether somebody would let go the pods that are held.
+    is allowed, where the cluster is live; ``may_hold`` tells whether somebody would let go the pods that are held,
+    ``gate_evidence`` what is known of feature gates beside the view.
     """
 
     def __init__(
@@ -98,9 +101,13 @@ class Service:
         # Scrapes run in a thread of their own; a book is one thread's.
         scraped = Book()
         self.metrics = Metrics(
-            lambda: gauges(policies, cluster.snapshot, scraped, clock(), ages(), self._allocations.refused)
+            lambda: gauges(
+                policies, cluster.snapshot, scraped, clock(), ages(), self.allocations.refused, self.gate_evidence()
+            )
         )
-        self._allocations = Allocations(self.metrics)
+        self.allocations = Allocations(self.metrics)
+        self.slice_reviews = SliceReviews(self.metrics)
+        self.gate_evidence: Callable[[], GateEvidence] = GateEvidence
 
     def answer(self, endpoint: str, data: bytes, until: float) -> Reply | Coroutine[Any, Any, Reply]:
         """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``), for which there is time
@@ -181,7 +188,8 @@ class Service:
     def _tell(self, verdict: Verdict, answer: Answer) -> None:
         if verdict.judged or verdict.errors:
             self._record(verdict, answer)
-        self._allocations.judged(verdict, answer.allowed)
+        self.allocations.judged(verdict, answer.allowed)
+        self.slice_reviews.judged(verdict)
         verdict.evaluation.facts.release()
 
     def _record(self, verdict: Verdict, answer: Answer) -> None:

@@ -120,6 +120,12 @@ class Metrics:
         self._released = Counter(
             f"{PREFIX}pods_released_total", "Pods whose scheduling gate was lifted", registry=self._registry
         )
+        self._dropped = Counter(
+            f"{PREFIX}mappings_dropped_total",
+            "Slices that the API server stored without the costs that were sent, its gate being off",
+            ["driver"],
+            registry=self._registry,
+        )
         self._registry.register(_AtScrape(gauges))
         self._children: dict[tuple[str, ...], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
@@ -177,6 +183,10 @@ class Metrics:
     def released(self) -> None:
         """Count one pod that need not wait for its claims any more."""
         self._released.inc()
+
+    def dropped(self, driver: str) -> None:
+        """Count one slice of ``driver`` that is stored without its costs."""
+        self._dropped.labels(driver).inc()
 
     def text(self) -> bytes:
         """The exposition text of everything."""
