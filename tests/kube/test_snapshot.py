@@ -146,3 +146,17 @@ def test_a_pod_is_gated_for_as_long_as_it_has_our_gate() -> None:
     assert [pod.name for pod in snapshot.gated_pods.values()] == ["p3"]
     lifted = snapshot.put({**GATED, "spec": {"schedulingGates": [{"name": "other"}]}})
     assert (len(lifted.gated_pods), lifted.pods["ns", "p3"].gates) == (0, ("other",))
+
+
+def test_a_status_of_a_rollout_changes_nothing_that_accounts_are_made_from() -> None:
+    def told(version: str, **fields: Any) -> dict[str, Any]:
+        metadata = {"name": "d.example", "resourceVersion": version}
+        return {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": metadata, **fields}
+
+    first = build([*ALL, told("1")], Release())
+    second = first.put(told("2", status={"duplicates": 1}))
+    assert second.rollouts["d.example"].status.duplicates == 1
+    assert second.rollout_specs is first.rollout_specs
+    third = second.put(told("3", spec={"numaAttributes": ["z"]}))
+    assert third.rollout_specs["d.example"].numa_attributes == ("z",)
+    assert third.put(told("4")).rollout_specs == first.rollout_specs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from webhook.kube.raw import Json, flag, integer, mapping, members, objects, sequence, text
 
@@ -126,6 +126,10 @@ class DriverRollout:
     promotion: Promotion | None = None
     override: Override | None = None
     status: RolloutStatus = field(default_factory=RolloutStatus)
+
+    def without_status(self) -> DriverRollout:
+        """What the operator says alone: equal for as long as only the guard writes to the object."""
+        return replace(self, status=RolloutStatus(), resource_version="")
 
 
 def seconds(value: object) -> int | None:

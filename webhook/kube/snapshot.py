@@ -92,7 +92,8 @@ def _unmark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str,
 class Snapshot(Struct, frozen=True):
     """What is known of the cluster at one moment; every method that changes something gives a new snapshot.
 
-    Objects by name, namespaced ones by (namespace, name). Indexes: ``pools`` by (driver, pool name),
+    Objects by name, namespaced ones by (namespace, name); ``rollout_specs`` are the rollouts without their status, the
+    same map until somebody changes what one asks for. Indexes: ``pools`` by (driver, pool name),
     ``node_slices`` by ``spec.nodeName``, ``driver_slices`` names of a driver's slices, ``free_slices`` names of
     slices that are not bound to one node, ``mapped_slices`` names of a driver's slices with node costs,
     ``costless_slices`` names of those with devices that cost nothing,
@@ -114,6 +115,7 @@ class Snapshot(Struct, frozen=True):
     classes: Map[str, Json] = Map()
     namespaces: Map[str, Json] = Map()
     rollouts: Map[str, DriverRollout] = Map()
+    rollout_specs: Map[str, DriverRollout] = Map()
     topologies: Map[str, NodeTopology] = Map()
     ledgers: Map[str, NodeLedger] = Map()
     pools: Map[Key, tuple[Slice, ...]] = Map()
@@ -155,7 +157,12 @@ class Snapshot(Struct, frozen=True):
             case "Namespace":
                 return replace(bare, namespaces=bare.namespaces.set(name, _kept(obj)))
             case "DriverRollout":
-                return replace(bare, rollouts=bare.rollouts.set(name, read_rollout(obj)))
+                rollout = read_rollout(obj)
+                spec = rollout.without_status()
+                specs = (
+                    self.rollout_specs if self.rollout_specs.get(name) == spec else bare.rollout_specs.set(name, spec)
+                )
+                return replace(bare, rollouts=bare.rollouts.set(name, rollout), rollout_specs=specs)
             case "NodeResourceTopology":
                 return replace(bare, topologies=bare.topologies.set(name, read_topology(obj)))
             case "NodeLedger":
@@ -182,7 +189,8 @@ class Snapshot(Struct, frozen=True):
             case "Namespace" if name in self.namespaces:
                 return replace(self, namespaces=self.namespaces.delete(name))
             case "DriverRollout" if name in self.rollouts:
-                return replace(self, rollouts=self.rollouts.delete(name))
+                rollouts, specs = self.rollouts.delete(name), self.rollout_specs.delete(name)
+                return replace(self, rollouts=rollouts, rollout_specs=specs)
             case "NodeResourceTopology" if name in self.topologies:
                 return replace(self, topologies=self.topologies.delete(name))
             case "NodeLedger" if name in self.ledgers:

@@ -128,7 +128,7 @@ def _inputs(snapshot: Snapshot, node: str, held: Held) -> Iterator[object]:
     """Every object that a page is made from, in an order that depends on these objects only."""
     yield held.ledger
     yield snapshot.release
-    yield snapshot.rollouts
+    yield snapshot.rollout_specs
     yield snapshot.nodes.get(node)
     yield snapshot.topologies.get(node)
     slices = snapshot.node_slices.get(node, _NOTHING)
@@ -259,7 +259,7 @@ def _node_book(snapshot: Snapshot, node: str, held: Held, memo: _Parts) -> NodeB
             pods[name] = _coming(coming[name], snapshot, costs)
     pods.update(held.coming(snapshot, pods))
     slices = tuple(snapshot.pools.get(item.key, _NOTHING) for item in snapshot.node_slices.get(node, ()))
-    inputs = (known, snapshot.topologies.get(node), snapshot.rollouts, *slices)
+    inputs = (known, snapshot.topologies.get(node), snapshot.rollout_specs, *slices)
     capacities = memo.get("zones", inputs, lambda: zone_capacities(node, snapshot))
     account = account_of(node, known.uid, known.allocatable, capacities, parts, pods)
     differences += account_differences(account)
@@ -276,7 +276,7 @@ def _charged(claim: Claim, snapshot: Snapshot, node: str, memo: _Parts) -> Claim
     inputs: Inputs = (
         claim,
         snapshot.release,
-        snapshot.rollouts,
+        snapshot.rollout_specs,
         snapshot.nodes.get(node),
         # On 1.36 any slice of the node may have a device of the same pool and device name.
         snapshot.node_slices.get(node),
@@ -290,9 +290,8 @@ def _as_booked(claim: Claim, made: ClaimCharges, held: Held, snapshot: Snapshot,
     booked = held.booked(claim)
     if not booked:
         return made
-    rollouts = snapshot.rollouts
-    inputs = (claim, made, booked, rollouts)
-    return memo.get(("booked", claim.key), inputs, lambda: as_booked(claim, made, booked, held.node, rollouts))
+    inputs = (claim, made, booked, snapshot.rollout_specs)
+    return memo.get(("booked", claim.key), inputs, lambda: as_booked(claim, made, booked, held.node, snapshot.rollouts))
 
 
 def _bound(
