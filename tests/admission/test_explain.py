@@ -99,7 +99,7 @@ def test_a_patch_and_a_hold_are_shown() -> None:
     gate = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "allocguard.dev/claims"}]}
     assert tree["verdict"]["patch"] == [gate]
     text = lines(tree)
-    assert text[0].startswith("allowed: CREATE pods")
+    assert text[0] == "allowed, to wait: CREATE pods bench/encoder-900"
     assert '  patch: add /spec/schedulingGates: [{"name":"allocguard.dev/claims"}]' in text
     assert "    error driver-held holds: spec.resourceClaims" in text
     canary = next(policy for policy in tree["policies"] if policy["policy"] == "pod-canary")

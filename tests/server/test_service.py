@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import math
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +81,42 @@ def test_a_review_leaves_no_circles(tmp_path: Path, what: str, own: bool) -> Non
     assert gc.collect() == 0
 
 
+MUTATING = """
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: %s}
+spec:
+  endpoint: mutate
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  variables: [{name: patch, expression: "[{'op': 'add', 'path': '/metadata/labels/%s', 'value': pod.name}]"}]
+  mutations: [{patchType: JSONPatch, expression: "variables.patch"}]
+  failurePolicy: Ignore
+  action: Warn
+"""
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_a_changed_object_leaves_no_circles(tmp_path: Path) -> None:
+    objects, policy = tmp_path / "fleet.json", tmp_path / "policy.yaml"
+    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(fleet.cluster(4))}))
+    policy.write_text("---".join(MUTATING % (name, label) for name, label in (("a", "x"), ("b", "y"), ("c", "z/z"))))
+    service = Service(PolicyStore([str(policy)]), Cluster([str(objects)]), Log(io.StringIO()), lambda: NOW)
+    text = json.dumps(fleet.pod_review()).encode()
+    reply = service.answer("mutate", text, math.inf)
+    assert isinstance(reply, Reply)
+    response = json.loads(reply.body)["response"]
+    assert [each["path"] for each in json.loads(b64decode(response["patch"]))] == [
+        "/metadata/labels/x",
+        "/metadata/labels/y",
+    ]
+    assert response["auditAnnotations"]["errors"].startswith("c/mutations: the patch does not apply: ")
+    reply.tell()
+    gc.collect()
+    for _ in range(5):
+        answered(service, "mutate", text)
+    assert gc.collect() == 0
+
+
 @pytest.mark.parametrize(
     ("action", "exception", "event"),
     [("Deny", "", "denied"), ("Warn", "", "warned"), ("Audit", "", "audited"), ("Deny", "2099-01-01T00:00:00Z", "")],
@@ -105,3 +142,38 @@ def test_what_is_found_is_logged_whatever_comes_of_it(tmp_path: Path, action: st
         assert [kind for kind, texts in found.items() if any("everything/false-one" in each for each in texts)] == [
             event
         ]
+
+
+HOLDING = """
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: waits}
+spec:
+  endpoint: mutate
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{name: closed, expression: "false", message: it is closed}]
+  action: Hold
+"""
+
+
+@pytest.mark.parametrize(("may_hold", "event", "action"), [(True, "held", "Hold"), (False, "warned", "Warn")])
+def test_pods_are_held_as_long_as_somebody_may_let_them_go(
+    tmp_path: Path, may_hold: bool, event: str, action: str
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HOLDING)
+    (tmp_path / "fleet.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": []}))
+    said = io.StringIO()
+    log = Log(said)
+    service = Service(PolicyStore([str(policy)]), Cluster([str(tmp_path / "fleet.json")]), log, lambda: NOW)
+    service.may_hold = lambda: may_hold
+    reply = service.answer("mutate", json.dumps(fleet.pod_review()).encode(), math.inf)
+    assert isinstance(reply, Reply)
+    response = json.loads(reply.body)["response"]
+    assert (response["allowed"], "patch" in response) == (True, may_hold)
+    assert response["warnings"] == ["waits/closed: it is closed"]
+    reply.tell()
+    log.close()
+    assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [event]
+    series = f'allocguard_findings_total{{action="{action}",policy="waits",rule="closed"}} 1.0'
+    assert series in service.metrics.text().decode()

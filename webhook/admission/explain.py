@@ -45,6 +45,7 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
         "sums": _sums(verdict.evaluation.facts),
         "verdict": {
             "allowed": answer.allowed,
+            "held": answer.held,
             "message": answer.message,
             "warnings": list(answer.warnings),
             "patch": list(answer.patch),
@@ -145,7 +146,7 @@ def _lines(tree: Tree) -> Iterator[str]:
     review, verdict = tree["review"], tree["verdict"]
     name = "/".join(filter(None, (review["namespace"], review["name"])))
     asked = " ".join(filter(None, (review["operation"], review["resource"], name)))
-    yield f"{'allowed' if verdict['allowed'] else 'denied'}: {asked}"
+    yield f"{'denied' if not verdict['allowed'] else 'allowed, to wait' if verdict['held'] else 'allowed'}: {asked}"
     if verdict["message"]:
         yield f"  {verdict['message']}"
     yield from (f"  warning: {warning}" for warning in verdict["warnings"])
