@@ -337,20 +337,36 @@ def test_one_that_was_deleted_is_made_again(world: World) -> None:
     world.play(scene)
 
 
-def test_who_edits_again_and_again_is_answered_at_a_bounded_rate(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taints, "AGAIN", 0.2)
+def test_who_edits_again_and_again_is_answered_at_a_bounded_rate(world: World) -> None:
     world.see(rollout(hold=HOLD))
 
     async def scene() -> None:
         await until(lambda: DRIVERS in world.api.stored)
-        for number in range(100):
+        for number in range(150):
             edited = deepcopy(world.api.stored[DRIVERS])
             edited["spec"]["taint"]["value"] = f"v{number}"
             world.api.keep(edited)
             await asyncio.sleep(0.01)
 
     world.play(scene)
-    assert 3 <= len(world.api.writes) <= 8
+    assert 10 <= len(world.api.writes) <= 14, "ten at once, then one a second"
+
+
+def test_a_text_that_changes_all_the_time_is_written_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taints, "AGAIN", 0.3)
+
+    async def scene() -> None:
+        world.see(HALF)
+        await until(lambda: POOL in world.api.stored)
+        for count in range(3, 103):
+            world.see(slice_of(grp(), count=count))
+            await asyncio.sleep(0.01)
+        await until(lambda: "1 of 102 slices" in str(world.api.stored[POOL]["metadata"]["annotations"]))
+
+    world.play(scene)
+    assert 3 <= len(world.api.writes) <= 6
 
 
 def test_the_next_leader_goes_on_with_what_is_there(world: World) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.kinds import Kind
 from webhook.cluster.reflector import Key, Reflector
+from webhook.controllers.pace import Pace
 from webhook.controllers.stopped_pools import Cluster, StoppedPools
 from webhook.facts.taints import TaintWanted, wanted_taints
 from webhook.kube.raw import Json, mapping, members, text
@@ -35,12 +36,14 @@ from webhook.kube.taint_rule import (
 )
 from webhook.telemetry.log import Log
 
-# Seconds: in which events are gathered, between two searches for the API, between two writes of one rule, and at most
-# between two tries while writes fail.
+# Seconds: in which events are gathered, between two searches for the API, between two writes of one rule whose text
+# changes, and at most between two tries while writes fail.
 GATHER, SEARCH, AGAIN, LONGEST = 0.1, 30.0, 1.0, 30.0
 # Rules written at once, and of each sort in one round, which takes half a second then: pods are not let go on in one
 # crowd.
 _AT_ONCE, _ROUND, _PACE = 8, 50, 0.5
+# Edits and deletions that are put right at once; of more, one a second.
+_REPAIRS = 10
 _WITHOUT = "what is held is refused and gated only"
 # Made, edited or deleted meanwhile: the watch shows it in a moment.
 _OVERTAKEN = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND})
@@ -67,6 +70,7 @@ class Taints:
         self._rules: dict[str, Json] = {}
         self._right: dict[str, tuple[TaintWanted, Json]] = {}
         self._written: dict[str, float] = {}
+        self._repairs = Pace(1.0, _REPAIRS)
         self._heard_of = 0
         self._listed, self._served = False, True
         self._absent = f"{PLURAL} were not listed yet"
@@ -187,22 +191,31 @@ class Taints:
         """
         wanted = {each.name: each for each in self._wanted()}
         self._right = {name: held for name, held in self._right.items() if name in wanted}
-        wrong = [each for each in wanted.values() if self._is_wrong(each)]
+        due = [(each, target) for each in wanted.values() if (target := self._due(kind, each)) is not None]
         # What is not known at present stays as it was.
         gone = [] if self._pools.unknown else [r for name, r in self._rules.items() if name not in wanted and ours(r)]
-        whole, single = [each for each in wrong if not each.pool], [each for each in wrong if each.pool]
+        whole, single = [t for each, t in due if not each.pool], [t for each, t in due if each.pool]
         problem = await self._all(self._write(kind, each) for each in whole[:_ROUND])
         problem = await self._all(self._remove(kind, each) for each in gone[:_ROUND]) or problem
         problem = await self._all(self._write(kind, each) for each in single[:_ROUND]) or problem
         return problem, max(len(whole), len(gone), len(single)) > _ROUND
 
-    def _is_wrong(self, wanted: TaintWanted) -> bool:
-        """Whether the rule of ``wanted`` is to be written, and was not just now."""
-        stored = self._rules.get(wanted.name)
-        found = self._right.get(wanted.name)
-        if found is not None and found[0] == wanted and found[1] is stored:
-            return False
-        return time.monotonic() - self._written.get(wanted.name, -AGAIN) >= AGAIN
+    def _due(self, kind: Kind, wanted: TaintWanted) -> Json | None:
+        """The rule as it is to be written now, None where it is right or was written just now. Who edits or deletes it
+        again and again is answered at a bounded rate.
+        """
+        name, stored = wanted.name, self._rules.get(wanted.name)
+        before, right = self._right.get(name, (None, None))
+        if stored is not None and before == wanted and right is stored:
+            return None
+        made = taint_rule(kind.version, wanted.driver, wanted.pool, wanted.device, wanted.reason.rule, wanted.text)
+        target = made if stored is None else put_right(stored, made)
+        if stored is not None and target == stored:
+            self._right[name] = wanted, stored
+            return None
+        if before == wanted:
+            return target if self._repairs.take(1) else None
+        return target if stored is None or time.monotonic() - self._written.get(name, -AGAIN) >= AGAIN else None
 
     async def _all(self, writes: Iterable[Coroutine[Any, Any, None]]) -> str:
         """Do all of ``writes``, some at once; the first problem."""
@@ -222,25 +235,19 @@ class Taints:
                 group.create_task(one(write))
         return problems[0] if problems else ""
 
-    async def _write(self, kind: Kind, wanted: TaintWanted) -> None:
-        name, current = wanted.name, self._rules.get(wanted.name)
-        made = taint_rule(kind.version, wanted.driver, wanted.pool, wanted.device, wanted.reason.rule, wanted.text)
-        target = made if current is None else put_right(current, made)
-        if target == current:
-            self._right[name] = wanted, current
-            return
-        told = self._heard_of
-        if current is None:
-            written = await self._api.create(kind.path, target)
-        else:
+    async def _write(self, kind: Kind, target: Json) -> None:
+        name = text(mapping(target.get("metadata")).get("name"))
+        told, there = self._heard_of, name in self._rules
+        if there:
             # With the resourceVersion of what was seen: an edit that was not seen yet is not written over.
             written = await self._api.update(f"{kind.path}/{name}", target)
+        else:
+            written = await self._api.create(kind.path, target)
         self._written[name] = time.monotonic()
         if self._heard_of == told:
             # What was told meanwhile is newer than the answer: somebody may have edited or deleted it since.
             self._rules[name] = written
-        done = "made" if current is None else "put right"
-        self._say(f"device taint {done}", target)
+        self._say("device taint put right" if there else "device taint made", target)
 
     async def _remove(self, kind: Kind, rule: Json) -> None:
         metadata = mapping(rule.get("metadata"))
