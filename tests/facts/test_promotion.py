@@ -83,6 +83,7 @@ def test_everything_that_was_asked_for_is_there():
         ("quiet", {"quiet_since": ""}, "a difference now, looked at since 2026-11-11T09:30:00Z"),
         ("quiet", {"observed_since": ""}, "nobody who looked for differences"),
         ("quiet", {"observed_since": stamp(NOW - DAY)}, "no difference for 1d, since 2026-11-19T09:30:00Z"),
+        ("quiet", {"observed_until": stamp(NOW - 5 * DAY)}, "no difference for 3d, since 2026-11-12T09:30:00Z"),
         ("quiet", {"quiet_since": stamp(NOW + DAY)}, "no difference for 0s, since 2026-11-21T09:30:00Z"),
         ("capacity", {"overcommitted": 1}, "1 overcommitted node"),
         ("pending", {"pending_p99": 31}, "99 of 100 claims allocated within 31s, of 40 claims"),

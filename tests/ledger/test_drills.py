@@ -8,8 +8,9 @@ from webhook.kube.finding import Finding
 from webhook.kube.raw import Json
 from webhook.kube.release import Release
 from webhook.kube.resource import read_device
+from webhook.kube.rollout import DRILLS
 from webhook.ledger import drill_scene
-from webhook.ledger.drills import DRILLS, drill
+from webhook.ledger.drills import drill
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 CANARY = {"stage": "Canary", "canaryNodeSelector": {"matchLabels": {"canary": "yes"}}}

@@ -17,6 +17,8 @@ from webhook.kube.finding import one_line
 
 if TYPE_CHECKING:
     from webhook.admission.history import Decision
+    from webhook.cluster.recorder import Kept
+    from webhook.kube.snapshot import Snapshot
     from webhook.ledger.charges import Difference
     from webhook.ledger.export import Export
 
@@ -92,7 +94,7 @@ def replay(file: str, edits: tuple[str, ...], policies: tuple[str, ...], output:
     from webhook.ledger.incidents import incidents
 
     sources.check_stdin([file], edits)
-    made = _read(file)
+    made = read(file)
     objects = [document.value for document in sources.documents(edits)]
     try:
         history = replays.edited(made, objects) if objects else made.history()
@@ -135,8 +137,8 @@ def diff(a: str, b: str | None, where: Where, at: datetime, output: str) -> int:
     sources.check_stdin([a], [b] if b is not None else [], where.clusters)
     if b is not None and (where.clusters or where.named_live):
         raise click.UsageError("two exports are given, and a cluster too; leave one of them out")
-    one = _read(a)
-    other = _read(b) if b is not None else _of_cluster(where, at)
+    one = read(a)
+    other = read(b) if b is not None else _of_cluster(where, at)
     names = (f"as in {a}", f"in {b or 'the cluster'}")
     value = {
         "equal": not (found := compared(one.statement, other.statement, names)),
@@ -149,14 +151,19 @@ def diff(a: str, b: str | None, where: Where, at: datetime, output: str) -> int:
 
 def _of_cluster(where: Where, at: datetime) -> Export:
     from webhook.cluster.recorder import Kept
+
+    recorder = Kept()
+    return of_snapshot(sources.cluster(where, recorder).snapshot, recorder, at)
+
+
+def of_snapshot(snapshot: Snapshot, kept: Kept, at: datetime) -> Export:
+    """The export of a cluster as it is at ``at``, whose objects are ``kept``: without a history."""
     from webhook.ledger.book import Book
     from webhook.ledger.export import Export, kept_objects
     from webhook.ledger.statement import statement
 
-    recorder = Kept()
-    snapshot = sources.cluster(where, recorder).snapshot
     said = statement(Book(), snapshot)
-    return Export(at, snapshot.release, at, kept_objects(recorder.objects), (), said)
+    return Export(at, snapshot.release, at, kept_objects(kept.objects), (), said)
 
 
 def _of_journal(folder: Path, where: Where, at: datetime) -> Export:
@@ -184,7 +191,7 @@ def _of_journal(folder: Path, where: Where, at: datetime) -> Export:
     return Export(at, release, begins, objects, tuple(found.events), said, tuple(found.gaps), found.digest)
 
 
-def _read(file: str) -> Export:
+def read(file: str) -> Export:
     """The export in ``file``. Raises Unusable for anything else."""
     from webhook.ledger.export import read_export
 

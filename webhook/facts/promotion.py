@@ -26,11 +26,11 @@ class Evidence(Struct, frozen=True):
     """What is known of a driver beside the cluster as it is.
 
     ``quiet_since`` is since when there is no difference (RFC 3339; empty: there is one, or nobody looked),
-    ``observed_since`` since when somebody looks (empty: nobody). ``pending_p99`` is how many seconds 99 of 100 claims
-    waited at most, of ``pending_count`` (None: none was seen). ``duplicates`` are charges that were refused as such,
-    ``zone_failures`` placements that did not fit their zone, ``replays_equal`` whether the accounts came out of their
-    history again, ``overcommitted`` how many nodes with the driver's pools have more charged than they have; None where
-    nobody looked.
+    ``observed_since`` since when somebody looks (empty: nobody), ``observed_until`` until when (empty: still).
+    ``pending_p99`` is how many seconds 99 of 100 claims waited at most, of ``pending_count`` (None: none was seen).
+    ``duplicates`` are charges that were refused as such, ``zone_failures`` placements that did not fit their zone,
+    ``replays_equal`` whether the accounts came out of their history again, ``overcommitted`` how many nodes with
+    charges of the driver have more charged than they have; None where nobody looked.
     """
 
     quiet_since: str = ""
@@ -42,6 +42,7 @@ class Evidence(Struct, frozen=True):
     zone_failures: int | None = None
     replays_equal: bool | None = None
     overcommitted: int | None = None
+    observed_until: str = ""
 
 
 class GateResult(Struct, frozen=True):
@@ -130,7 +131,7 @@ def _coverage(rollout: DriverRollout, asked: Promotion, snapshot: Snapshot, now:
             "coverage", bool(chosen), _many(len(chosen), "canary node"), "a node that canaryNodeSelector chooses"
         )
     found = coverage(rollout, snapshot, now)
-    has = f"{found.fresh} of {found.nodes} nodes with a Fresh mapped pool ({found.percent}%)"
+    has = f"{found.fresh} of {_many(found.nodes, 'node')} with a Fresh mapped pool ({found.percent}%)"
     if found.lacking:
         more = found.nodes - found.fresh - len(found.lacking)
         has += f", not {', '.join(found.lacking)}" + (f" and {more} more" if more else "")
@@ -181,7 +182,7 @@ def _quiet(asked: Promotion, evidence: Evidence, now: datetime) -> GateResult:
     else:
         begun = max(since, observed)
         # A clock that was set back has seen nothing yet.
-        quiet = max(now - begun, timedelta(0))
+        quiet = max(min(now, instant(evidence.observed_until) or now) - begun, timedelta(0))
         text = evidence.quiet_since if since >= observed else evidence.observed_since
         has = f"no difference for {duration(quiet.total_seconds())}, since {text}"
     if days is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
@@ -24,12 +24,13 @@ class Disagreement(Struct, frozen=True):
     overcommitted: Counter[str]
 
 
-def disagreement(snapshot: Snapshot, book: Book) -> Disagreement:
-    """The differences of every node that devices cost something, and of claims on no known node. What is wrong with a
-    node as a whole concerns every driver that is charged there. Looks at every node and every claim.
+def disagreement(snapshot: Snapshot, book: Book, only: Collection[str] | None = None) -> Disagreement:
+    """The differences of every node that devices cost something, and of claims on no known node; or those of the nodes
+    ``only``. What is wrong with a node as a whole concerns every driver that is charged there. Looks at every node and
+    every claim.
     """
     found = Disagreement(Counter(), Counter())
-    for node in sorted(_nodes(snapshot)):
+    for node in sorted(_nodes(snapshot) if only is None else only):
         page = book.page(snapshot, node)
         if page is None or not page.differences:
             continue
@@ -39,7 +40,7 @@ def disagreement(snapshot: Snapshot, book: Book) -> Disagreement:
             for driver in _drivers(difference, snapshot, charged, everybody):
                 found.differences[driver] += 1
                 found.overcommitted[driver] += difference.finding.rule == _OVERCOMMIT
-    for difference in unplaced(snapshot):
+    for difference in unplaced(snapshot) if only is None else ():
         found.differences.update(_drivers(difference, snapshot, {}, frozenset()))
     return found
 

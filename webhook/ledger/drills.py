@@ -167,8 +167,6 @@ _DRILLS: dict[str, Callable[[Scene, list[Pool]], Iterable[Step]]] = {
     "NodeRestart": _node_restart,
     "DriverUpgrade": _driver_upgrade,
 }
-DRILLS = tuple(_DRILLS)
-"""The names of the drills."""
 
 
 class _Tally:

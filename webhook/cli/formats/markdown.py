@@ -19,9 +19,10 @@ def render(report: Report) -> str:
     for each, found in report:
         place = f"{one_line(each.document.file)}:{found.line}:{found.column}"
         row = (found.finding.severity, each.label, place, found.text(), f"{found.policy}/{found.finding.rule}")
-        lines.append(f"| {' | '.join(map(_escaped, row))} |")
+        lines.append(f"| {' | '.join(map(escaped, row))} |")
     return "\n".join(lines)
 
 
-def _escaped(cell: str) -> str:
+def escaped(cell: str) -> str:
+    """``cell`` as Markdown that shows just that, on one line."""
     return _SPECIAL.sub(r"\\\1", one_line(cell))

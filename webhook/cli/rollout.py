@@ -1,0 +1,302 @@
+"""``allocguard rollout``: how far a driver's mappings are rolled out, and what stops or resumes it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli import rollout_read, sources
+from webhook.cli.console import Unusable, note, out
+from webhook.cli.options import Time, Where, cluster_options, output_option
+from webhook.kube.rollout import DRILLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from webhook.cli.rollout_edit import Edit
+    from webhook.kube.raw import Json
+
+_by = click.option("--by", metavar="NAME", help="Who does it; default: who the API server takes you for.")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  allocguard rollout status
+  allocguard rollout hold gpu.example.com --reason "mapping v7 books half"
+  allocguard rollout drill gpu.example.com Rollback --cluster cluster.yaml
+  allocguard rollout resume gpu.example.com --at-mapping sha256:2c26...
+  allocguard rollout check gpu.example.com -o markdown
+\b
+With --cluster nothing is written: what a DriverRollout would be is printed, for `kubectl apply`."""
+)
+def rollout() -> None:
+    """Stages, holds, drills and promotion of a driver. What is bound is never touched, and releases always go on."""
+
+
+@rollout.command(
+    short_help="How far each driver is, and what holds it.",
+    epilog="""\b
+Examples:
+  allocguard rollout status
+  allocguard rollout status gpu.example.com --cluster cluster.yaml -o json""",
+)
+@click.argument("drivers", nargs=-1, metavar="[DRIVER...]")
+@cluster_options
+@output_option("text", "json", "yaml")
+def status(drivers: tuple[str, ...], where: Where, at: datetime, output: str) -> int:
+    """Show stage, hold, coverage, pools, claims, mappings and drills of the drivers named, or of all that have node
+    costs or a DriverRollout.
+    """
+    from msgspec import structs
+
+    from webhook.cli.output import dump
+    from webhook.cli.rollout_view import driver_json, status_text
+    from webhook.controllers.rollout_figures import figures
+    from webhook.facts.times import stamp
+    from webhook.kube.rollout import DriverRollout
+    from webhook.ledger.book import Book
+
+    sources.check_stdin(where.clusters)
+    snapshot = sources.cluster(where).snapshot
+    for driver in drivers:
+        rollout_read.check_known(driver, snapshot)
+    wanted = sorted({*drivers} or {*snapshot.rollouts, *snapshot.mapped_slices})
+    known = snapshot.rollouts
+    every = known.update({driver: known.get(driver) or DriverRollout(driver) for driver in wanted})
+    found = figures(structs.replace(snapshot, rollouts=every), Book(), wanted, at)
+    rows = [driver_json(every[driver], driver in known, found[driver], at) for driver in wanted]
+    value = {"at": stamp(at), "drivers": rows}
+    out(status_text(value) if output == "text" else dump(value, output))
+    return 0
+
+
+@rollout.command(
+    short_help="Let no new claims have devices of a driver.",
+    epilog="""\b
+Examples:
+  allocguard rollout hold gpu.example.com --reason "mapping v7 books half"
+  allocguard rollout hold gpu.example.com --reason "wrong on A100" --bad-mapping sha256:2c26...
+  allocguard rollout hold gpu.example.com --reason "firmware night" --until 2026-11-21T06:00:00Z""",
+)
+@click.argument("driver", metavar="DRIVER")
+@click.option("--reason", required=True, metavar="TEXT", help="What people read while their claims wait.")
+@click.option("--until", type=Time(), help="When the hold ends by itself (RFC 3339).")
+@click.option(
+    "--bad-mapping", "bad", multiple=True, metavar="DIGEST", help="Only pools with this mapping digest (repeatable)."
+)
+@_by
+@cluster_options
+@output_option("text", "json", "yaml")
+def hold(
+    driver: str,
+    reason: str,
+    until: datetime | None,
+    bad: tuple[str, ...],
+    by: str | None,
+    where: Where,
+    at: datetime,
+    output: str,
+) -> int:
+    """Hold DRIVER: new claims wait, bound ones keep running and stay charged, releases go on.
+
+    Said again, nothing changes. A DriverRollout is made where there is none.
+    """
+    from webhook.cli import rollout_edit
+    from webhook.cli.rollout_live import printed, stored, written
+
+    sources.check_stdin(where.clusters)
+    make = partial(rollout_edit.hold, reason=reason, until=until, bad=bad, now=at)
+    if where.clusters:
+        snapshot, kept = rollout_read.read(where, driver)
+        rollout_read.tell_unheld(driver, bad, snapshot)
+        return printed(rollout_read.document_of(driver, kept), partial(make, by=by or ""), driver, output)
+    document, user = stored(where, driver)
+    # In an emergency everything is read only where it is needed.
+    if document is None or bad:
+        snapshot = sources.live(where).snapshot
+        rollout_read.check_known(driver, snapshot)
+        rollout_read.tell_unheld(driver, bad, snapshot)
+    return written(where, driver, partial(make, by=by or user), output, create=True)
+
+
+@rollout.command(
+    short_help="Take a hold back, or let pools with known mappings go on.",
+    epilog="""\b
+Examples:
+  allocguard rollout resume gpu.example.com --at-mapping sha256:2c26...   # the repaired mapping alone
+  allocguard rollout resume gpu.example.com""",
+)
+@click.argument("driver", metavar="DRIVER")
+@click.option(
+    "--at-mapping",
+    "digests",
+    multiple=True,
+    metavar="DIGEST",
+    help="Only pools all of whose mapping digests are given, now or before (repeatable).",
+)
+@cluster_options
+@output_option("text", "json", "yaml")
+def resume(driver: str, digests: tuple[str, ...], where: Where, at: datetime, output: str) -> int:
+    """Take the hold of DRIVER back. With --at-mapping it stays, for all pools but those with these mappings: digests
+    have no order, none is newer than another.
+    """
+    from webhook.cli import rollout_edit
+    from webhook.cli.rollout_live import printed, written
+
+    sources.check_stdin(where.clusters)
+    snapshot, kept = rollout_read.read(where, driver)
+    make = partial(rollout_edit.resume, digests=digests, snapshot=snapshot, now=at)
+    document = rollout_read.document_of(driver, kept)
+    if document is None:
+        return _no_rollout(driver, digests, make)
+    return printed(document, make, driver, output) if where.clusters else written(where, driver, make, output)
+
+
+@rollout.command(
+    short_help="Whether a driver may go on to the next stage, and why.",
+    epilog="""\b
+Examples:
+  allocguard rollout check gpu.example.com
+  allocguard rollout check gpu.example.com --history prod.json -o markdown
+\b
+Exit code 1: a gate failed. What spec.promotion does not ask for is told, and decides nothing.""",
+)
+@click.argument("driver", metavar="DRIVER")
+@click.option(
+    "--history",
+    metavar="EXPORT",
+    help="Take pending time, days without a difference and the replay from this `ledger export`, not from the status.",
+)
+@cluster_options
+@output_option("text", "json", "yaml", "markdown")
+def check(driver: str, history: str | None, where: Where, at: datetime, output: str) -> int:
+    """The promotion report of DRIVER: coverage, hold, drills, replay, days without a difference, capacity, pending
+    time, duplicates and zone failures, each with what there is and what is needed.
+    """
+    from webhook.cli.output import dump
+    from webhook.cli.rollout_view import report_json, report_markdown, report_text
+
+    sources.check_stdin([history] if history is not None else [], where.clusters)
+    snapshot, kept = rollout_read.read(where, driver)
+    report, days = rollout_read.report(driver, snapshot, kept, at, history)
+    value = report_json(report, at, days)
+    if output == "text":
+        out(report_text(value))
+    else:
+        out(report_markdown(value) if output == "markdown" else dump(value, output))
+    return 0 if report.passed else 1
+
+
+@rollout.command(
+    short_help="Practise an emergency on the ledger, without touching the cluster.",
+    epilog="""\b
+Examples:
+  allocguard rollout drill gpu.example.com Rollback
+  allocguard rollout drill gpu.example.com NodeRestart --cluster cluster.yaml -o json
+  allocguard rollout drill gpu.example.com DriverUpgrade --record
+\b
+Exit code 1: a step failed.""",
+)
+@click.argument("driver", metavar="DRIVER")
+@click.argument("name", type=click.Choice(DRILLS), metavar=f"[{'|'.join(DRILLS)}]")
+@click.option("--record", is_flag=True, help="Write into the status of the live DriverRollout how it went.")
+@_by
+@cluster_options
+@output_option("text", "json", "yaml")
+def drill(driver: str, name: str, record: bool, by: str | None, where: Where, at: datetime, output: str) -> int:
+    """Go through a drill of DRIVER on the accounts of the cluster as it is, by events that are made up; nothing of it
+    is written to the cluster.
+
+    Rollback: hold, change a mapping, resume at it, release, resume. NodeRestart: every node of the driver in turn comes
+    back with its slices wiped. DriverUpgrade: every pool in turn is published anew.
+    """
+    from webhook.cli import rollout_edit
+    from webhook.cli.output import dump
+    from webhook.cli.rollout_live import stored, written
+    from webhook.cli.rollout_view import drill_json, drill_text
+    from webhook.ledger import drills
+    from webhook.ledger.export import kept_objects
+
+    sources.check_stdin(where.clusters)
+    if record and where.clusters:
+        raise click.UsageError("--record writes to a live cluster, but --cluster has it in files")
+    snapshot, kept = rollout_read.read(where, driver)
+    if record and driver not in snapshot.rollouts:
+        raise Unusable(f"{driver}: has no DriverRollout to record a drill in; write one, or leave out --record")
+    result = drills.drill(name, driver, kept_objects(kept.objects), snapshot.release, at)
+    value = drill_json(result, at)
+    out(drill_text(value) if output == "text" else dump(value, output))
+    if record:
+        done = partial(
+            rollout_edit.record,
+            name=name,
+            passed=result.passed,
+            message=result.message,
+            by=by or stored(where, driver)[1],
+            now=at,
+        )
+        if code := written(where, driver, done, "note", status=True):
+            return code
+    return 0 if result.passed else 1
+
+
+@rollout.command(
+    short_help="Go on to the next stage when the gates pass.",
+    epilog="""\b
+Examples:
+  allocguard rollout promote gpu.example.com
+  allocguard rollout promote gpu.example.com --override dana --reason "CHG-1042: drill is booked for Monday"
+\b
+Exit code 1: a gate failed, and nobody overrides it; or the API server does not take it.""",
+)
+@click.argument("driver", metavar="DRIVER")
+@click.option("--override", "by", metavar="NAME", help="Who answers for going on although gates failed.")
+@click.option("--reason", metavar="TEXT", help="Why, with --override.")
+@cluster_options
+@output_option("text", "json", "yaml")
+def promote(driver: str, by: str | None, reason: str | None, where: Where, at: datetime, output: str) -> int:
+    """Set the stage of DRIVER to the next one: Off, Canary, Expanding, General. Its gates have to pass (see `rollout
+    check`), or somebody has to answer for it by name.
+    """
+    from webhook.cli import rollout_edit
+    from webhook.cli.rollout_live import printed, written
+    from webhook.cli.rollout_view import report_json, report_text
+
+    sources.check_stdin(where.clusters)
+    if (by is None) != (reason is None) or by == "" or (reason is not None and not reason.strip()):
+        raise click.UsageError("--override and --reason belong together: who answers for it, and why")
+    snapshot, kept = rollout_read.read(where, driver)
+    document = rollout_read.document_of(driver, kept)
+    if document is None:
+        out(f"{driver} has no DriverRollout, and so is at stage General, the last one: nothing to promote")
+        return 0
+    report, _ = rollout_read.report(driver, snapshot, kept, at, None)
+    if report.next_stage and not report.passed and by is None:
+        out(report_text(report_json(report, at, None)))
+        note(f"{driver} stays at stage {report.stage}; see to the gates, or say --override NAME --reason TEXT")
+        return 1
+    overridden = ("", "") if report.passed or by is None else (by, (reason or "").strip())
+    if by is not None and report.passed and report.next_stage:
+        note("every gate passed: the override is not needed, and not written")
+
+    def make(current: Json) -> Edit:
+        from webhook.kube.rollout import read_rollout
+
+        if (stage := read_rollout(current).stage) != report.stage:
+            return rollout_edit.Edit({}, f"{driver} is at stage {stage} meanwhile: nothing to change")
+        return rollout_edit.promote(current, *overridden)
+
+    return printed(document, make, driver, output) if where.clusters else written(where, driver, make, output)
+
+
+def _no_rollout(driver: str, digests: Sequence[str], make: Callable[[Json], Edit]) -> int:
+    from webhook.cli.rollout_edit import new
+
+    if digests:
+        make(new(driver))
+    out(f"{driver} has no DriverRollout, and so no hold: nothing to resume")
+    return 0

@@ -1,0 +1,210 @@
+"""What `rollout status`, `check` and `drill` print: the values for scripts, and their text and Markdown for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from webhook.cli.console import paint, table, wrapped
+from webhook.cli.formats.markdown import escaped
+from webhook.cli.report import plural
+from webhook.facts.promotion import Report, latest
+from webhook.facts.rollout import held
+from webhook.facts.times import stamp
+from webhook.kube.finding import one_line
+from webhook.kube.rollout import Drill, DriverRollout
+from webhook.ledger.drills import DrillResult
+
+if TYPE_CHECKING:
+    from webhook.cli.rollout_evidence import Day
+    from webhook.controllers.rollout_figures import Figures
+
+Json = dict[str, Any]
+
+_MARKS = {True: "pass", False: "fail", None: "-"}
+_COLOURS = {True: "green", False: "red", None: None}
+
+
+def driver_json(rollout: DriverRollout, known: bool, found: Figures, now: datetime) -> Json:
+    """One driver of `rollout status`; ``known`` is whether it has a DriverRollout."""
+    hold, seen = rollout.hold, rollout.status
+    standing = held(rollout, hold.bad_mappings, now) if hold is not None else None
+    return {
+        "driver": rollout.driver,
+        "rollout": known,
+        "stage": rollout.stage,
+        "hold": None
+        if hold is None
+        else {
+            "reason": hold.reason,
+            "by": hold.by,
+            "since": hold.since,
+            "until": hold.until,
+            "badMappings": sorted(hold.bad_mappings),
+            "standing": standing is not None,
+        },
+        "resumeAt": sorted(rollout.resume_digests),
+        "coverage": {
+            "nodes": found.coverage.nodes,
+            "fresh": found.coverage.fresh,
+            "percent": found.coverage.percent,
+            "lacking": list(found.coverage.lacking),
+        },
+        "pools": {phase: found.phases[phase] for phase in sorted(found.phases)},
+        "heldPools": [
+            {"name": name, "reason": f"has {reason.has}, needs {reason.needs}"} for name, reason in found.held
+        ],
+        "heldCount": found.held_count,
+        "claims": {"waiting": len(found.waiting), "bound": len(found.bound)},
+        "digests": list(found.digests),
+        "differences": found.differences,
+        "overcommitted": found.overcommitted,
+        "quietSince": seen.quiet_since,
+        "observedSince": seen.observed_since,
+        "pending": {"count": seen.pending_count, "p99": seen.pending_p99},
+        "drills": [drill_record_json(each) for each in latest(seen.drills)],
+    }
+
+
+def drill_record_json(drill: Drill) -> Json:
+    """A drill that was done, as the status has it."""
+    return {
+        "name": drill.name,
+        "at": drill.at,
+        "passed": drill.passed,
+        "by": drill.by,
+        "message": one_line(drill.message),
+    }
+
+
+def status_text(value: Json) -> str:
+    """The text of what `rollout status` prints as JSON."""
+    lines = [paint(f"at {value['at']}", dim=True)]
+    for row in value["drivers"]:
+        lines += ["", *_driver(row)]
+    return "\n".join([*lines, "", plural(len(value["drivers"]), "driver")])
+
+
+def _driver(row: Json) -> Iterator[str]:
+    stage = f"stage {row['stage']}" + ("" if row["rollout"] else " (it has no DriverRollout)")
+    colour = "yellow" if row["hold"] and row["hold"]["standing"] else "green"
+    yield paint(f"{one_line(row['driver'])}: {stage}", colour, bold=True)
+    if row["hold"]:
+        yield from wrapped(
+            f"{'held' if row['hold']['standing'] else 'hold is over'}: {_hold(row['hold'])}", "  ", "    "
+        )
+    for digest in row["resumeAt"]:
+        yield f"  resumed at {one_line(digest)}"
+    cover = row["coverage"]
+    lacking = f", not {', '.join(map(one_line, cover['lacking']))}" if cover["lacking"] else ""
+    told = (
+        f"coverage: {cover['fresh']} of {plural(cover['nodes'], 'node')} with a Fresh mapped pool ({cover['percent']}%)"
+    )
+    yield from wrapped(told + lacking, "  ", "    ")
+    phases = ", ".join(f"{count} {phase}" for phase, count in row["pools"].items()) or "none"
+    yield f"  pools: {phases}" + (f"; {row['heldCount']} held" if row["heldCount"] else "")
+    for pool in row["heldPools"]:
+        yield from wrapped(one_line(f"{pool['name']}: {pool['reason']}"), "    ", "      ")
+    yield f"  claims: {row['claims']['bound']} bound, {row['claims']['waiting']} waiting"
+    for digest in row["digests"]:
+        yield f"  mapping {one_line(digest)}"
+    if row["differences"] or row["overcommitted"]:
+        over = plural(row["overcommitted"], "overcommitted node")
+        yield paint(f"  {plural(row['differences'], 'difference')}, {over}", "yellow")
+    for drill in row["drills"]:
+        verdict = "passed" if drill["passed"] else "failed"
+        by = f" by {drill['by']}" if drill["by"] else ""
+        yield from wrapped(
+            one_line(f"drill {drill['name']} {verdict} at {drill['at']}{by}: {drill['message']}"), "  ", "    "
+        )
+
+
+def _hold(hold: Json) -> str:
+    parts = [hold["reason"], *(f"{name} {hold[name]}" for name in ("by", "since", "until") if hold[name])]
+    if hold["badMappings"]:
+        parts.append(f"on pools with {', '.join(hold['badMappings'])}")
+    return one_line(", ".join(filter(None, parts)))
+
+
+def report_json(report: Report, now: datetime, days: Sequence[Day] | None) -> Json:
+    """What `rollout check` prints; ``days`` are those of a history."""
+    return {
+        "at": stamp(now),
+        "driver": report.driver,
+        "stage": report.stage,
+        "nextStage": report.next_stage,
+        "passed": report.passed,
+        "gates": [
+            {"name": each.name, "passed": each.passed, "has": one_line(each.has), "needs": one_line(each.needs)}
+            for each in report.gates
+        ],
+        **(
+            {} if days is None else {"days": [{"day": str(each.day), "differences": each.differences} for each in days]}
+        ),
+    }
+
+
+def report_text(value: Json) -> str:
+    """The report as text."""
+    verdict = paint(_verdict(value), "green" if value["passed"] else "red", bold=True)
+    lines = [verdict]
+    size = max(len(gate["name"]) for gate in value["gates"])
+    for gate in value["gates"]:
+        mark = paint(f"{_MARKS[gate['passed']]:<4}", _COLOURS[gate["passed"]])
+        first = f"  {mark}  {gate['name']:<{size}}  "
+        rest = " " * (10 + size)
+        told = wrapped(f"has {gate['has']}, needs {gate['needs']}", rest, f"{rest}  ")
+        lines += [first + told[0].strip(), *told[1:]]
+    if value.get("days"):
+        rows = [[each["day"], str(each["differences"])] for each in value["days"]]
+        lines += ["", *table(["day (UTC)", "differences"], rows, "  ")]
+    return "\n".join(lines)
+
+
+def report_markdown(value: Json) -> str:
+    """The report for a change ticket."""
+    lines = [
+        f"**{escaped(_verdict(value))}** ({value['at']})",
+        "",
+        "| Gate | Result | Has | Needs |",
+        "|---|---|---|---|",
+    ]
+    for gate in value["gates"]:
+        row = (gate["name"], _MARKS[gate["passed"]], gate["has"], gate["needs"])
+        lines.append(f"| {' | '.join(map(escaped, row))} |")
+    if value.get("days"):
+        lines += ["", "| Day (UTC) | Differences |", "|---|---|"]
+        lines += [f"| {each['day']} | {each['differences']} |" for each in value["days"]]
+    return "\n".join(lines)
+
+
+def _verdict(value: Json) -> str:
+    failed = sum(gate["passed"] is False for gate in value["gates"])
+    follows = f", next {value['nextStage']}" if value["nextStage"] else ", the last one"
+    return f"{one_line(value['driver'])} at stage {value['stage']}{follows}: " + (
+        f"{plural(failed, 'gate')} failed" if failed else "every gate passed"
+    )
+
+
+def drill_json(result: DrillResult, now: datetime) -> Json:
+    """What `rollout drill` prints."""
+    return {
+        "at": stamp(now),
+        "name": result.name,
+        "driver": result.driver,
+        "passed": result.passed,
+        "steps": [{"what": step.what, "passed": step.passed, "detail": one_line(step.detail)} for step in result.steps],
+    }
+
+
+def drill_text(value: Json) -> str:
+    """The drill as text."""
+    colour = "green" if value["passed"] else "red"
+    head = f"drill {value['name']} of {one_line(value['driver'])}: {'passed' if value['passed'] else 'failed'}"
+    lines = [paint(head, colour, bold=True)]
+    for step in value["steps"]:
+        mark = paint(_MARKS[step["passed"]], _COLOURS[step["passed"]])
+        told = wrapped(f"{step['what']}: {step['detail']}", " " * 8, " " * 10)
+        lines += [f"  {mark}  {told[0].strip()}", *told[1:]]
+    return "\n".join(lines)
