@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
@@ -113,8 +114,9 @@ def why_wrong(wanted: Json, response: Json) -> list[str]:
         wrong.append(f"warnings {warnings}")
     if wanted.get("rules") and not rules & set(wanted["rules"]):
         wrong.append(f"one of {wanted['rules']} wanted, got {rules}")
-    if "patch" in response:
-        wrong.append("a patch")
+    patch = json.loads(b64decode(response.get("patch", "W10=")))
+    if patch != wanted.get("patch", []):
+        wrong.append(f"the patch {patch}")
     return wrong
 
 
