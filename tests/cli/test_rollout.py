@@ -197,7 +197,7 @@ def test_resume_at_a_mapping_lets_its_pools_go_on_alone(run, files):
     where = files(*fleet(), other, rollout("General", hold=hold))
     one, two = digest_of(run, where)
     ran = run("rollout", "resume", DRIVER, "--at-mapping", two, *where)
-    counts = {one: "2 of 3 pools take claims, 1 stays held", two: "1 of 3 pools take claims, 2 stay held"}
+    counts = {one: "2 of 3 pools take claims, 1 stays held", two: "1 of 3 pools takes claims, 2 stay held"}
     assert yaml.safe_load(ran.out)["spec"]["resumeAt"] == {"mappingDigests": [two]}
     assert any(told in ran.err for told in counts.values())
     # One after the other they add up: to resume never holds anything.

@@ -148,8 +148,9 @@ def _resume_at(document: Json, digests: Sequence[str], snapshot: Snapshot, now: 
     if after.hold is None:
         said = f"{driver} is not held; claims that were booked by another mapping are taken for good at these"
     else:
-        of = plural(len(known), "pool")
-        said = f"{driver} is resumed at {plural(len(listed), 'mapping')}: {len(known) - waiting} of {of} take claims"
+        free = len(known) - waiting
+        of = f"{free} of {plural(len(known), 'pool')} {'takes' if free == 1 else 'take'} claims"
+        said = f"{driver} is resumed at {plural(len(listed), 'mapping')}: {of}"
         said += f", {waiting} {'stays' if waiting == 1 else 'stay'} held" if waiting else ""
     if listed == sorted(before):
         return Edit({}, f"{said}: nothing to change")
