@@ -159,3 +159,32 @@ def test_a_hold_makes_the_rollout_of_a_driver_that_has_none(cluster: Cluster) ->
     finally:
         cluster.as_admin.delete(path("DriverRollout", driver.name))
     assert ran(cluster, "resume", driver.name)[1].strip().endswith("no hold: nothing to resume")
+
+
+def test_promote_asks_the_status_that_the_guard_writes(cluster: Cluster) -> None:
+    """The gates pass as the command sees them: the API server takes the stage once the guard has written that too, and
+    then for this stage alone.
+    """
+    definitions(cluster)
+    driver = shared_cpus(cluster, labels={CANARY: cluster.tag})  # type: ignore[arg-type] # labels of the node
+    name = driver.name
+    document = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": name}}
+    selector = {"matchLabels": {CANARY: cluster.tag}}
+    spec: Json = {"stage": "Canary", "canaryNodeSelector": selector, "promotion": {"minCoverage": 100}}
+    cluster.as_admin.create(path("DriverRollout"), {**document, "spec": spec})
+    assert failed(cluster, name) == set()
+    code, out, err = ran(cluster, "promote", name)
+    assert (code, out) == (1, "")
+    assert f"{name} stays as it is: the API server refuses: 422 Invalid" in err
+    assert "spec.promotion.override" in err
+    deployed(cluster)
+
+    def goes_on() -> bool:
+        return ran(cluster, "promote", name)[0] == 0
+
+    eventually(goes_on)
+    assert stored(cluster, driver)["spec"]["stage"] == "Expanding"
+    eventually(goes_on)
+    assert stored(cluster, driver)["spec"] == {**spec, "stage": "General"}
+    code, out, _ = ran(cluster, "promote", name)
+    assert (code, out.strip()) == (0, f"{name} is at stage General, the last one: nothing to promote")
