@@ -16,7 +16,7 @@ from webhook.cluster.kinds import KINDS
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import stopped_pools
 from webhook.controllers.stopped_pools import SETTLED, StoppedPools
-from webhook.facts.taints import stopped_pool
+from webhook.facts.stopped_pool import stopped_pool
 from webhook.telemetry.log import Log
 
 Json = dict[str, Any]

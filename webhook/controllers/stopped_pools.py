@@ -13,7 +13,7 @@ from typing import Protocol
 from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
 from webhook.facts.pool_survey import Reason
-from webhook.facts.taints import stopped_pool
+from webhook.facts.stopped_pool import stopped_pool
 from webhook.facts.times import instant
 from webhook.kube.snapshot import Snapshot
 

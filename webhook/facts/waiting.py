@@ -14,7 +14,7 @@ from webhook.facts.drivers import drivers_of
 from webhook.facts.pod_needs import wanted_claims
 from webhook.facts.pool_survey import Reason
 from webhook.facts.rollout import stopped_driver
-from webhook.facts.taints import stopped_pool
+from webhook.facts.stopped_pool import stopped_pool
 from webhook.kube.claims import RequestGroup
 from webhook.kube.core import Pod
 from webhook.kube.snapshot import Snapshot
