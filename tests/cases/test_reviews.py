@@ -115,7 +115,7 @@ def why_wrong(wanted: Json, response: Json) -> list[str]:
     if wanted.get("rules") and not rules & set(wanted["rules"]):
         wrong.append(f"one of {wanted['rules']} wanted, got {rules}")
     patch = json.loads(b64decode(response.get("patch", "W10=")))
-    if patch != wanted.get("patch", []):
+    if patch != (wanted.get("patch") or []):
         wrong.append(f"the patch {patch}")
     return wrong
 
