@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 import io
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.controllers.memory import Memory
 from tests.controllers.playing import until
@@ -27,6 +29,18 @@ def bare(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: bare(each) for name, each in value.items() if each is not None}
     return value
+
+
+def outside(value: Any, schema: Json, where: str = "status") -> list[str]:
+    """The places in ``value`` that a CRD's ``schema`` does not have, which an API server would leave out."""
+    if isinstance(value, list):
+        return [each for item in value for each in outside(item, schema["items"], where)]
+    if not isinstance(value, dict):
+        return [] if value is None or value in schema.get("enum", [value]) else [where]
+    known = schema["properties"]
+    unknown = [f"{where}.{name}" for name in value if name not in known]
+    inner = (outside(each, known[name], f"{where}.{name}") for name, each in value.items() if name in known)
+    return [*unknown, *(each for found in inner for each in found)]
 
 
 class Server(Memory):
@@ -114,6 +128,18 @@ def test_the_status_that_is_written_at_first(server: Server) -> None:
     states = {each["type"]: each["status"] for each in found["conditions"]}
     assert states == {"Valid": "True", "Held": "False", "GateEnabled": "True", "Promotable": "True"}
     assert server.events() == []
+
+
+def test_everything_that_is_written_is_in_the_schema(server: Server) -> None:
+    definition = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "crds" / "driverrollouts.yaml").read_text())
+    [version] = definition["spec"]["versions"]
+    known = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    counted(server, NOW, 1)
+    server.edit(stage="Canary", hold={"reason": "r"}, promotion={"drills": ["Rollback"]})
+    rounds(server.controller(), 0)
+    assert outside(server.status(), known) == []
+    assert server.status()["heldPools"]
+    assert known["properties"].keys() - server.status().keys() == {"drills"}
 
 
 def test_nothing_is_written_while_nothing_changes(server: Server) -> None:

@@ -7,7 +7,7 @@ import yaml
 
 from webhook.facts import rollout_document
 from webhook.kube.documents import load
-from webhook.kube.rollout import EVIDENCE, PROFILES, STAGES
+from webhook.kube.rollout import DRILLS, EVIDENCE, PROFILES, STAGES
 from webhook.policy import document, match
 from webhook.policy.document import read_policy
 
@@ -69,7 +69,8 @@ def test_rollouts_have_the_values_that_are_read():
     assert spec["stage"]["enum"] == list(STAGES)
     assert spec["freshness"]["properties"]["evidence"]["items"]["enum"] == list(EVIDENCE)
     assert spec["writers"]["items"]["properties"]["profile"]["enum"] == list(PROFILES)
-    assert spec["promotion"]["properties"]["drills"]["items"]["enum"] == list(rollout_document._DRILLS)
+    assert spec["promotion"]["properties"]["override"]["properties"]["stage"]["enum"] == list(STAGES)
+    assert spec["promotion"]["properties"]["drills"]["items"]["enum"] == list(DRILLS)
 
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}

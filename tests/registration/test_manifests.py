@@ -35,7 +35,9 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     if kubectl is None:
         pytest.skip("kubectl is not on the path")
     shutil.copytree(DEPLOY, tmp_path / "deploy")
-    components = [f"../deploy/components/{name}" for name in ("cert-manager", "network-policy", "free-claims")]
+    components = [
+        f"../deploy/components/{name}" for name in ("cert-manager", "network-policy", "free-claims", "gate-probe")
+    ]
     image = {"name": "allocguard", "newName": "registry.example/allocguard", "newTag": "2"}
     recipe = {"resources": ["../deploy/overlays/audit"], "components": components, "images": [image]}
     (tmp_path / "mine").mkdir()
@@ -53,6 +55,8 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     assert "--certs-secret=$(NAMESPACE)/allocguard-certs" in container(objects)["args"]
     assert named["allocguard-certs"]["dnsNames"][0] == f"allocguard.{NAMESPACE}.svc"
     assert by_kind(objects)["NetworkPolicy", "allocguard"]
+    [rule] = by_kind(objects)["ClusterRole", "allocguard-gate-probe"]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["resourceslices"], ["create"])
     beside = by_kind(objects)["Deployment", "allocguard-free-claims"]["spec"]["template"]
     assert beside["spec"]["containers"][0]["image"] == "registry.example/allocguard:2"
     selected = by_kind(objects)["Service", "allocguard"]["spec"]["selector"]
@@ -121,7 +125,9 @@ def test_what_it_may_do():
     assert [each for each in writes if each[3]] == [
         ("ClusterRole", "nodeledgers", (), {"create", "delete"}),
         ("ClusterRole", "admissionpolicies/status", (), {"patch"}),
+        ("ClusterRole", "driverrollouts/status", (), {"patch"}),
         ("ClusterRole", "nodeledgers/status", (), {"patch"}),
+        ("ClusterRole", "events", (), {"create"}),
         *(("ClusterRole", name, ("allocguard",), {"update"}) for name in configurations),
         *(("ClusterRole", name, (), {"create"}) for name in configurations),
         ("ClusterRole", "pods", (), {"patch"}),

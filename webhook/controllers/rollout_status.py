@@ -12,7 +12,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
@@ -112,8 +111,8 @@ class RolloutStatus:
 
     async def _round(self, at: float) -> str:
         """Look at the drivers whose spec was edited, or at all of them when it is time; the first problem."""
-        rollouts = self._cluster.snapshot.rollouts
-        specs = {name: _spec(rollouts[name]) for name in sorted(rollouts)[:MOST]}
+        rollouts = self._cluster.snapshot.rollout_specs
+        specs = {name: rollouts[name] for name in sorted(rollouts)[:MOST]}
         whole = at >= self._next
         due = [name for name, spec in specs.items() if whole or self._seen.get(name) != spec]
         for gone in self._waits.keys() - specs.keys():
@@ -234,11 +233,6 @@ class _Waiting:
         if count >= before.pending_count or before.pending_p99 is None:
             return count, p99
         return before.pending_count, max(before.pending_p99, p99 or 0)
-
-
-def _spec(rollout: DriverRollout) -> DriverRollout:
-    """The rollout without what writes of a status change."""
-    return replace(rollout, resource_version="", status=Recorded())
 
 
 def _shows(snapshot: Snapshot, name: str, obj: Json) -> bool:
