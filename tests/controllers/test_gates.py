@@ -418,6 +418,22 @@ def test_each_pod_is_looked_at_a_few_times_however_many_wait(monkeypatch: pytest
     run(test)
 
 
+def test_what_changes_while_many_are_told_is_looked_at_before_they_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "ROUND", 60.0)
+    monkeypatch.setattr(gates, "BURST", 1)
+
+    async def test() -> None:
+        world = World(claim(), HELD, *(gated(f"p{n:03}") for n in range(100)))
+        task = asyncio.create_task(world.gates.run())
+        await until(lambda: len(world.api.events) > 2)
+        world.see(rollout())
+        await until(lambda: world.released > 2, 1)
+        assert len(world.api.events) < 60
+        task.cancel()
+
+    run(test)
+
+
 def test_it_looks_when_something_changed_and_not_while_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "LOOK", 60.0)
 

@@ -36,11 +36,14 @@ WAITING = "pod.waitingProblems"
 # Pods released a second, and at once after a while of nothing; as many are told what they wait for. Writes that are
 # under way at one time.
 RATE, BURST, AT_ONCE = 50.0, 50, 8
-# Seconds: in which changes are gathered, between two looks without any, of one look, until a pod is tried again whose
-# write changed nothing, and at most between two tries while writes fail.
+# Seconds: in which changes are gathered, between two looks without any, for which writes go on after a look, until a
+# pod is tried again whose write changed nothing, and at most between two tries while writes fail.
 GATHER, LOOK, ROUND, LATER, LONGEST = 0.2, 1.0, 1.0, 30.0, 30.0
-# A look goes on for so many times as long as it took to see who waits: the rest of the time is for others.
-_SHARE = 10
+# To see who waits takes a while where many do. For so many times as long it is not done again, after a change that may
+# let somebody go on and without any: the rest of the time is for others.
+_SOON, _SHARE = 3, 10
+# Changes of these are looked at at once, those of others within LOOK.
+_WAKING = frozenset({"DriverRollout", "ResourceSlice"})
 # What is no trouble: the pod was changed, or is gone, since it was looked at; the event is there.
 _OVERTAKEN = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY})
 # What says nothing about the pod: it may be tried again at the next look.
@@ -92,7 +95,7 @@ class Gates:
         self._written: dict[str, tuple[Pod, float, str]] = {}
         self._waiting: Counter[str] = Counter()
         self._left = False
-        self._silent = 0.0
+        self._took = self._soonest = self._end = self._silent = 0.0
 
     async def run(self) -> None:
         """Release whatever may go on, until cancelled."""
@@ -102,7 +105,7 @@ class Gates:
         try:
             while True:
                 await self._something()
-                await asyncio.sleep(GATHER + pause)
+                await asyncio.sleep(max(GATHER, _SOON * self._took) + pause)
                 problem = await self.look()
                 told = problem or next((each for *_, each in self._written.values() if each), "")
                 if told and told != self._problem:
@@ -120,13 +123,13 @@ class Gates:
 
     def _heard(self, kind: str, key: Key, before: Snapshot, after: Snapshot) -> None:
         # A gate that is gone, as ours at each release, and pods that have none are nothing to look at.
-        if after.gated_pods and (kind != "Pod" or key in after.gated_pods):
+        if (kind in _WAKING and after.gated_pods) or (kind == "Pod" and key in after.gated_pods):
             self._wake.set()
 
     async def _something(self) -> None:
         """Wait for an event, or for what becomes due without one."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0 if self._left else LOOK):
+            async with asyncio.timeout(0 if self._left else max(LOOK, _SHARE * self._took)):
                 await self._wake.wait()
         self._wake.clear()
 
@@ -154,8 +157,9 @@ class Gates:
             if pod.uid not in self._told:
                 held.append((pod, reason))
         self._waiting = counts
-        end = begun + max(ROUND, _SHARE * (time.monotonic() - begun))
-        problem, self._untold = await asyncio.gather(self._release(free, snapshot, waits, end), self._tell(held, end))
+        self._took = time.monotonic() - begun
+        self._soonest, self._end = begun + max(GATHER, _SOON * self._took), begun + max(ROUND, _SHARE * self._took)
+        problem, self._untold = await asyncio.gather(self._release(free, snapshot, waits), self._tell(held))
         self._left = bool(free or held)
         return problem
 
@@ -163,13 +167,18 @@ class Gates:
         """What tells why a pod has to wait."""
         return Waiting(snapshot, self._clock()).pod if self._holds(WAITING) else lambda pod: None
 
-    async def _release(self, pods: deque[Pod], seen: Snapshot, waits: Waits, end: float) -> str:
-        """Lift the gates of ``pods``, taken from the left, until ``end`` or until none can be lifted; the first
-        problem. ``waits`` told about ``seen`` that nothing keeps them back.
+    def _over(self) -> bool:
+        """Whether it is time to see again who waits."""
+        now = time.monotonic()
+        return now > (self._soonest if self._wake.is_set() else self._end)
+
+    async def _release(self, pods: deque[Pod], seen: Snapshot, waits: Waits) -> str:
+        """Lift the gates of ``pods``, taken from the left, for as long as there is time or until none can be lifted;
+        the first problem. ``waits`` told about ``seen`` that nothing keeps them back.
         """
         released = 0
         problem = ""
-        while pods and time.monotonic() < end:
+        while pods and not self._over():
             now = self._cluster.snapshot
             if now.rollouts is not seen.rollouts:
                 # A hold stops what was about to go on; what else has changed is seen at the next look.
@@ -218,14 +227,14 @@ class Gates:
         self.on_release()
         return "released"
 
-    async def _tell(self, pods: deque[tuple[Pod, Reason]], end: float) -> str:
-        """Tell ``pods``, taken from the left, what they wait for, until ``end`` or the first problem, which it gives;
-        then it is not tried again for a while.
+    async def _tell(self, pods: deque[tuple[Pod, Reason]]) -> str:
+        """Tell ``pods``, taken from the left, what they wait for, for as long as there is time or until the first
+        problem, which it gives; then it is not tried again for a while.
         """
         if time.monotonic() < self._silent:
             pods.clear()
             return self._untold
-        while pods and time.monotonic() < end:
+        while pods and not self._over():
             given = self._telling.take(min(AT_ONCE, len(pods)))
             problems = await asyncio.gather(*[self._say(*pods.popleft()) for _ in range(given)])
             if problem := next(filter(None, problems), ""):
