@@ -15,7 +15,7 @@ from tests.e2e.driver import each, per
 from tests.e2e.guarding import guarded
 from tests.e2e.kinds import path
 from tests.e2e.recorder import refuse
-from tests.e2e.scenes import cpu_claim, shared_cpus
+from tests.e2e.scenes import CLASS, CPU_DRIVER, cpu_claim, cpu_class, shared_cpus
 from tests.e2e.waiting import eventually
 from webhook.cli.program import program
 
@@ -173,6 +173,35 @@ def test_drill_a_node_restarts_in_the_middle(cluster: Cluster, tmp_path: Path) -
     told = eventually(lambda: history(cluster, journal, export))
     assert (before, zones(node_of(told, driver.node))) == (["0", "5"], ["5", "5"])
     assert entries(cluster, told) == {"p1": "5", "p2": "5"}
+
+
+def test_a_device_that_is_given_on_after_a_forced_deletion_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    """The first pod is deleted without grace and the second has its device at once; the second ends before it goes."""
+    journal, export = tmp_path / "journal", tmp_path / "export.json"
+    cluster.node("n1")
+    driver = cluster.driver(CPU_DRIVER, "n1")
+    driver.publish([driver.device("gpu", costs={"cpu": each("2")})])
+    cpu_class(cluster)
+    guarded(cluster, f"--journal={journal}")
+    for number in range(3):
+        cluster.claim(f"c{number}", CLASS)
+        cluster.pod(f"p{number}", claims=[f"c{number}"])
+        if number == 0:
+            cluster.scheduled("p0")
+        else:
+            before = f"p{number - 1}"
+            if number == 2:
+                cluster.as_admin.patch(cluster.path("Pod", before, "status"), {"status": {"phase": "Succeeded"}})
+            cluster.delete("Pod", before)
+            cluster.scheduled(f"p{number}")
+
+    told = eventually(lambda: history(cluster, journal, export))
+    assert entries(cluster, told) == {"p2": "2"}
+    _, text = ran(cluster, "ledger", "replay", export, "-o", "json", live=False)
+    mine = [row for row in json.loads(text)["incidents"] if row["namespace"] == cluster.ns]
+    assert [(row["rule"], row["name"]) for row in mine] == [("device-given-early", "c1")]
+    assert f"which claim {cluster.ns}/c0 had until " in mine[0]["message"]
+    assert f"its pod {cluster.ns}/p0 was deleted without grace" in mine[0]["message"]
 
 
 def gone_and_equal(cluster: Cluster, journal: Path, export: Path) -> Json | None:

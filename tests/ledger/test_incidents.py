@@ -19,6 +19,11 @@ NEXT = allocated("d", result("gpu"), pods=("p2",), at="2026-01-01T00:00:09Z")
 FREE = {**HELD, "status": {}}
 
 
+def deleted(obj: Json, grace: int = 0) -> Json:
+    marks = {"deletionTimestamp": "2026-01-01T00:00:09Z", "deletionGracePeriodSeconds": grace}
+    return {**obj, "metadata": {**obj["metadata"], **marks}}
+
+
 def at(seconds: float, obj: Json, gone: bool = False) -> Event:
     """``obj`` as it was seen so many seconds from the start, in the version that it had then."""
     metadata = {**obj["metadata"], "resourceVersion": str(int(seconds * 1000) + 1)}
@@ -37,16 +42,17 @@ def rules(*events: Event) -> list[str]:
 
 
 BEFORE = (at(0, RUNNING), at(1, HELD))
-CUT, RELEASED = at(10, RUNNING, gone=True), at(11, FREE)
+FORCED, RELEASED = at(9.9, deleted(RUNNING)), at(11, FREE)
+GONE = at(10, RUNNING, gone=True)
 
 
-def test_a_device_that_is_given_on_after_a_pod_that_nobody_saw_end() -> None:
-    assert told(*BEFORE, CUT, RELEASED, at(12, NEXT)) == [
+def test_a_device_that_is_given_on_after_a_deletion_without_grace() -> None:
+    assert told(*BEFORE, FORCED, GONE, RELEASED, at(12, NEXT)) == [
         (
             "device-given-early",
             "d",
-            "device gpu at 2026-01-01T00:00:12.000Z, which claim ns/c had until 2026-01-01T00:00:11.000Z, when its pod "
-            "ns/p1 went away without having been seen to end",
+            "device gpu at 2026-01-01T00:00:12.000Z, which claim ns/c had until 2026-01-01T00:00:11.000Z; its pod "
+            "ns/p1 was deleted without grace",
         )
     ]
 
@@ -54,17 +60,17 @@ def test_a_device_that_is_given_on_after_a_pod_that_nobody_saw_end() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        (CUT, at(11, HELD, gone=True), at(12, NEXT)),
-        (at(10, FREE), at(12, NEXT), at(13, RUNNING, gone=True)),
-        (CUT, at(11, allocated("c", result("gpu"))), at(12, FREE), at(13, NEXT)),
-        (at(10, {**RUNNING, "metadata": {**RUNNING["metadata"], "uid": "again"}}), RELEASED, at(12, NEXT)),
-        (CUT, at(12, {**NEXT, "metadata": {**NEXT["metadata"], "name": "c"}})),
-        (CUT, at(12, allocated("c", result("gpu"), pods=("p2",), at="2026-01-01T00:00:09Z"))),
-        (CUT, RELEASED, at(41, NEXT)),
+        (FORCED, GONE, at(11, HELD, gone=True), at(12, NEXT)),
+        (at(10, FREE), at(12, NEXT), at(13, deleted(RUNNING)), at(14, RUNNING, gone=True)),
+        (FORCED, GONE, at(11, allocated("c", result("gpu"))), at(12, FREE), at(13, NEXT)),
+        (at(9, deleted(RUNNING, 30)), FORCED, GONE, RELEASED, at(12, NEXT)),
+        (FORCED, GONE, at(12, {**NEXT, "metadata": {**NEXT["metadata"], "name": "c"}})),
+        (FORCED, GONE, at(12, allocated("c", result("gpu"), pods=("p2",), at="2026-01-01T00:00:09Z"))),
+        (FORCED, GONE, RELEASED, at(41, NEXT)),
     ],
     ids=[
         "the claim was deleted", "the release was seen first", "reserved no more, then released",
-        "the pod was replaced", "the claim was replaced", "the same claim again", "half a minute later",
+        "it had some grace first", "the claim was replaced", "the same claim again", "half a minute later",
     ],
 )  # fmt: skip
 def test_however_it_comes_about(events: tuple[Event, ...]) -> None:
@@ -74,17 +80,31 @@ def test_however_it_comes_about(events: tuple[Event, ...]) -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        (at(9, {**RUNNING, "status": {"phase": "Failed"}}), CUT, RELEASED, at(12, NEXT)),
+        (GONE, RELEASED, at(12, NEXT)),
+        (at(9, deleted(RUNNING, 30)), GONE, RELEASED, at(12, NEXT)),
+        (at(9.9, deleted({**RUNNING, "status": {"phase": "Failed"}})), GONE, RELEASED, at(12, NEXT)),
         (RELEASED, at(12, NEXT)),
-        (CUT, RELEASED, at(41.5, NEXT)),
-        (CUT, RELEASED, at(12, allocated("d", result("other"), pods=("p2",)))),
-        (CUT, RELEASED, at(12, allocated("d", {**result("gpu"), "pool": "n2"}, pods=("p2",)))),
-        (CUT, RELEASED, at(12, allocated("d", result("gpu"), pods=("p2",), node_name="n2"))),
-        (CUT, RELEASED, at(12, allocated("d", {**result("gpu"), "adminAccess": True}, pods=("p2",)))),
-        (CUT, RELEASED, at(12, allocated("d", result("gpu", shareID="s"), pods=("p2",)))),
-        (CUT, RELEASED),
+        (FORCED, GONE, RELEASED, at(41.5, NEXT)),
+        (FORCED, GONE, RELEASED, at(12, allocated("d", result("other"), pods=("p2",)))),
+        (FORCED, GONE, RELEASED, at(12, allocated("d", {**result("gpu"), "pool": "n2"}, pods=("p2",)))),
+        (FORCED, GONE, RELEASED, at(12, allocated("d", result("gpu"), pods=("p2",), node_name="n2"))),
+        (FORCED, GONE, RELEASED, at(12, allocated("d", {**result("gpu"), "adminAccess": True}, pods=("p2",)))),
+        (FORCED, GONE, RELEASED, at(12, allocated("d", result("gpu", shareID="s"), pods=("p2",)))),
+        (FORCED, GONE, RELEASED),
     ],
-    ids=["it ended", "it runs on", "later", "another", "pool", "node", "admin access", "a share", "given to nobody"],
+    ids=[
+        "it ended",
+        "it was stopped",
+        "deleted once it had ended",
+        "it runs on",
+        "later",
+        "another",
+        "pool",
+        "node",
+        "admin access",
+        "a share",
+        "given to nobody",
+    ],
 )
 def test_what_is_no_overlap(events: tuple[Event, ...]) -> None:
     assert rules(*BEFORE, *events) == []
@@ -92,16 +112,17 @@ def test_what_is_no_overlap(events: tuple[Event, ...]) -> None:
 
 def test_a_pod_that_had_no_node_ran_nowhere() -> None:
     waiting = pod("p1", container(claims=("c",)), claims=("c",), node_name="", phase="Pending")
-    assert rules(at(0, waiting), at(1, HELD), at(10, waiting, gone=True), RELEASED, at(12, NEXT)) == []
+    forced = (at(9.9, deleted(waiting)), at(10, waiting, gone=True))
+    assert rules(at(0, waiting), at(1, HELD), *forced, RELEASED, at(12, NEXT)) == []
 
 
 def test_a_device_is_told_of_once_and_each_time_anew() -> None:
     third = allocated("e", result("gpu"), pods=("p3",), at="2026-01-01T00:00:15Z")
     again = (at(13, NEXT, gone=True), at(14, third))
-    assert rules(*BEFORE, CUT, RELEASED, at(12, NEXT), *again) == ["device-given-early"]
+    assert rules(*BEFORE, FORCED, GONE, RELEASED, at(12, NEXT), *again) == ["device-given-early"]
     second = pod("p2", container(claims=("d",)), claims=("d",))
-    both = (at(12.5, second), at(12.8, second, gone=True))
-    assert rules(*BEFORE, CUT, RELEASED, at(12, NEXT), *both, *again) == ["device-given-early"] * 2
+    both = (at(12.5, deleted(second)), at(12.8, second, gone=True))
+    assert rules(*BEFORE, FORCED, GONE, RELEASED, at(12, NEXT), *both, *again) == ["device-given-early"] * 2
 
 
 def reserving(*moments: float, claim: Json = HELD) -> list[Event]:

@@ -23,6 +23,7 @@ class _Metadata(Struct, gc=False):
     resourceVersion: Any = UNSET  # noqa: N815 - names of the API, here and below
     creationTimestamp: Any = UNSET  # noqa: N815
     deletionTimestamp: Any = UNSET  # noqa: N815
+    deletionGracePeriodSeconds: Any = UNSET  # noqa: N815
     labels: Any = UNSET
 
 

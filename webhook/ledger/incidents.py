@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from webhook.facts.times import stamp
-from webhook.kube.claims import Claim, Result, read_claim
-from webhook.kube.core import read_pod
+from webhook.kube.claims import Allocation, Consumer, Result, read_allocation, read_consumers
 from webhook.kube.finding import Finding
 from webhook.kube.raw import mapping, text
-from webhook.ledger.charges import Difference, about_claim
+from webhook.ledger.charges import Difference
 from webhook.ledger.events import Event, Place
 from webhook.ledger.fold import news
 
@@ -28,115 +27,127 @@ def incidents(history: Iterable[Event]) -> list[Difference]:
     """What happened in ``history``, whatever order its events come in.
 
     ``device-given-early``: a device that an allocation has alone was given away within half a minute of its release by
-    a claim whose pod had not been seen to end (a forced deletion). ``reservation-flapping``: a consumer was added to a
+    a claim whose pod was deleted without grace. ``reservation-flapping``: a consumer was added to a
     claim three times within an hour. ``pool-flapping``: all slices of a pool went away three times within an hour.
     """
-    events = [*news(sorted(history, key=lambda event: event.observed))]
-    pods = _Pods(events)
-    return [*_given_early(events, pods), *_reservations(events, pods), *_pools(events)]
+    by_kind: dict[str, list[Event]] = {}
+    for event in news(sorted(history, key=lambda each: each.observed)):
+        by_kind.setdefault(event.kind, []).append(event)
+    claims = [_Claim.of(event) for event in by_kind.get("ResourceClaim", ())]
+    pods = _Pods(by_kind.get("Pod", ()))
+    return [*_given_early(claims, pods), *_reservations(claims, pods), *_pools(by_kind.get("ResourceSlice", ()))]
 
 
 class _Pods:
-    """How pods ended, by UID: ``ended`` those that were seen to, ``cut`` the names of those that were on a node and
-    went away without.
+    """How pods ended, by UID: ``ended`` those that were seen to, ``forced`` the names of those on a node that were
+    deleted without grace before: they are gone at once, whatever their containers do.
+
+    A live view does not hold pods that have ended, so that one is gone says nothing.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.ended: set[str] = set()
-        self.cut: dict[str, str] = {}
-        living: dict[Place, str] = {}
+        self.forced: dict[str, str] = {}
         for event in events:
-            if event.kind != "Pod":
+            if event.type == "gone":
                 continue
-            before = living.pop(event.place, "")
-            if before and (event.type == "gone" or event.uid != before):
-                self.cut[before] = f"{event.namespace}/{event.name}"
-            if event.type == "put":
-                pod = read_pod(event.object)
-                if pod.terminal:
-                    self.ended.add(pod.uid)
-                elif pod.node:
-                    living[event.place] = pod.uid
+            metadata, spec, status = (
+                mapping(mapping(event.object).get(part)) for part in ("metadata", "spec", "status")
+            )
+            if status.get("phase") in ("Succeeded", "Failed"):
+                self.ended.add(event.uid)
+            # Grace 0 is written with the deletion; a kubelet deletes so too, once its pod has ended.
+            elif spec.get("nodeName") and metadata.get("deletionGracePeriodSeconds") == 0:
+                self.forced[event.uid] = f"{event.namespace}/{event.name}"
 
 
-class _Held(Struct, frozen=True):
-    """One allocation: the devices that it has alone, and all who were seen to use it."""
+class _Claim(Struct, frozen=True):
+    """What an event says of a claim; nothing but its name when it is gone."""
 
-    claim: Claim
-    identity: str
-    devices: dict[_Device, Result]
-    users: frozenset[str]
+    event: Event
+    allocation: Allocation | None = None
+    consumers: tuple[Consumer, ...] = ()
+
+    @staticmethod
+    def of(event: Event) -> _Claim:
+        if event.type == "gone":
+            return _Claim(event)
+        status = mapping(mapping(event.object).get("status"))
+        return _Claim(event, read_allocation(status.get("allocation")), read_consumers(status.get("reservedFor")))
+
+    def about(self, finding: Finding) -> Difference:
+        event = self.event
+        return Difference("surplus", "resource.k8s.io/v1", event.kind, event.namespace, event.name, finding)
+
+    def same_allocation(self, other: _Claim) -> bool:
+        mine, theirs = self.allocation, other.allocation
+        return (
+            mine is not None
+            and theirs is not None
+            and ((self.event.uid, mine.identity) == (other.event.uid, theirs.identity))
+        )
+
+    def alone(self) -> Iterator[tuple[_Device, Result]]:
+        """The devices that the allocation shares with no other."""
+        if self.allocation is not None:
+            for result in self.allocation.results:
+                if not result.share_id and not result.admin:
+                    yield (*result.identity, self.allocation.node), result
 
 
-def _given_early(events: Iterable[Event], pods: _Pods) -> Iterator[Difference]:
-    holding: dict[Place, _Held] = {}
-    released: dict[_Device, tuple[datetime, _Held]] = {}
-    for event in events:
-        if event.kind != "ResourceClaim":
+def _given_early(claims: Iterable[_Claim], pods: _Pods) -> Iterator[Difference]:
+    # With all who were seen to use the allocation: the pod may leave first, and the devices later.
+    holding: dict[Place, tuple[_Claim, set[str]]] = {}
+    released: dict[_Device, tuple[_Claim, set[str]]] = {}
+    for claim in claims:
+        event = claim.event
+        before, users = holding.pop(event.place, (None, set()))
+        again = before is not None and claim.same_allocation(before)
+        if before is not None and not again:
+            released.update((device, (claim, users)) for device, _ in before.alone())
+            users = set()
+        if claim.allocation is None:
             continue
-        before, after = holding.pop(event.place, None), _held(event)
-        if before is not None and after is not None and before.identity == after.identity:
-            holding[event.place] = _Held(after.claim, after.identity, after.devices, before.users | after.users)
-            continue
-        if before is not None:
-            released.update((device, (event.observed, before)) for device in before.devices)
-        if after is None:
-            continue
-        holding[event.place] = after
-        for device, result in after.devices.items():
-            when, earlier = released.pop(device, (event.observed, after))
-            cut = sorted(pods.cut[uid] for uid in earlier.users if uid in pods.cut)
-            if earlier is not after and cut and event.observed - when <= _STOPPING:
-                yield about_claim(after.claim, _early(result, earlier.claim, cut[0], when, event.observed), "surplus")
+        holding[event.place] = claim, users.union(each.uid for each in claim.consumers)
+        for device, result in () if again else claim.alone():
+            release, earlier = released.pop(device, (claim, set()))
+            forced = sorted(pods.forced[uid] for uid in earlier if uid in pods.forced)
+            if forced and event.observed - release.event.observed <= _STOPPING:
+                yield claim.about(_early(result, release.event, forced[0], event.observed))
 
 
-def _held(event: Event) -> _Held | None:
-    claim = read_claim(event.object) if event.type == "put" else None
-    if claim is None or claim.allocation is None:
-        return None
-    devices = {
-        (*result.identity, claim.allocation.node): result
-        for result in claim.allocation.results
-        if not result.share_id and not result.admin
-    }
-    users = frozenset(each.uid for each in claim.reserved_for)
-    return _Held(claim, f"{claim.id} {claim.allocation.identity}", devices, users)
-
-
-def _early(result: Result, earlier: Claim, pod: str, released: datetime, given: datetime) -> Finding:
+def _early(result: Result, release: Event, pod: str, given: datetime) -> Finding:
     return Finding(
         "device-given-early",
         f"status.allocation.devices.results[{result.index}].device",
-        f"device {result.device} at {stamp(given, 'milliseconds')}, which claim {earlier.key} had until "
-        f"{stamp(released, 'milliseconds')}, when its pod {pod} went away without having been seen to end",
-        "a device that nobody uses any more: after a forced deletion containers may go on for some seconds",
+        f"device {result.device} at {stamp(given, 'milliseconds')}, which claim {release.namespace}/{release.name} had "
+        f"until {stamp(release.observed, 'milliseconds')}; its pod {pod} was deleted without grace",
+        "a device that nobody uses any more: after a forced deletion containers go on for some seconds",
         "let pods end by themselves, or look what the container of then did with the device",
         "warning",
     )
 
 
-def _reservations(events: Iterable[Event], pods: _Pods) -> Iterator[Difference]:
-    claims: dict[Place, Claim] = {}
+def _reservations(claims: Iterable[_Claim], pods: _Pods) -> Iterator[Difference]:
+    reserved: dict[Place, set[str]] = {}
     added: dict[tuple[str, str], list[datetime]] = {}
-    latest: dict[tuple[str, str], tuple[Claim, str]] = {}
-    for event in events:
-        if event.kind != "ResourceClaim":
-            continue
-        before = claims.pop(event.place, None)
-        if event.type == "gone":
-            continue
-        claims[event.place] = claim = read_claim(event.object)
-        known = {each.uid for each in before.reserved_for} if before is not None and before.id == claim.id else set()
-        for consumer in claim.reserved_for if before is not None else ():
-            if consumer.uid not in known:
-                key = (claim.id, consumer.uid)
+    latest: dict[tuple[str, str], tuple[_Claim, Consumer]] = {}
+    for claim in claims:
+        event = claim.event
+        known = reserved.get(event.place)
+        reserved[event.place] = {each.uid for each in claim.consumers}
+        # Who was there when a claim was first seen may have been there for long.
+        for consumer in claim.consumers if known is not None else ():
+            if known is not None and consumer.uid not in known:
+                key = (event.uid, consumer.uid)
                 added.setdefault(key, []).append(event.observed)
-                latest[key] = (claim, f"{consumer.resource.removesuffix('s')} {consumer.name}")
+                latest[key] = claim, consumer
     for key, times in added.items():
         often = _often(times)
         if often:
-            claim, who = latest[key]
-            yield about_claim(claim, _again_and_again(who, often, key[1] in pods.ended), "surplus")
+            claim, consumer = latest[key]
+            who = f"{consumer.resource.removesuffix('s')} {consumer.name}"
+            yield claim.about(_again_and_again(who, often, consumer.uid in pods.ended))
 
 
 def _again_and_again(who: str, times: Sequence[datetime], ended: bool) -> Finding:
@@ -156,8 +167,6 @@ def _pools(events: Iterable[Event]) -> Iterator[Difference]:
     wiped: dict[tuple[str, str, str], list[datetime]] = {}
     last: dict[tuple[str, str, str], str] = {}
     for event in events:
-        if event.kind != "ResourceSlice":
-            continue
         before, after = places.pop(event.place, None), _pool(event)
         if after is not None:
             places[event.place] = after

@@ -29,6 +29,7 @@ _METADATA: Final[dict[str, _Kept]] = {
     "generation": True,
     "creationTimestamp": True,
     "deletionTimestamp": True,
+    "deletionGracePeriodSeconds": True,
     "labels": True,
     "annotations": {EXTENDED_RESOURCE_ANNOTATION: True},
     "ownerReferences": [{"apiVersion": True, "kind": True, "name": True, "uid": True, "controller": True}],
