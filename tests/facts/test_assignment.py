@@ -84,7 +84,7 @@ def test_the_search_finds_what_trying_everything_finds(
         counters={("d.example", "n1", "s", "m"): 4},
         drawn=frozenset(),
         shared={(each.identity, "c"): 2 for each in offers if each.consumed},
-        accepts=lambda amounts, per_pod, per_container: amounts.get("cpu", 0) <= free,
+        accepts=lambda amounts, per_pod, per_container, zones: amounts.get("cpu", 0) <= free,
     )
     outcome = assign(groups, [(0, constraint)] if constraint else [], room)
     assert outcome.fits is possible(groups, constraint, room)

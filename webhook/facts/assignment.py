@@ -16,6 +16,7 @@ from webhook.kube.quantity import Number
 MOST_STEPS = 2000
 
 CounterKey = tuple[str, str, str, str]
+InZones = Mapping[tuple[int, str], Number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,17 @@ class Choice:
 @dataclass(slots=True)
 class Room:
     """What limits an assignment: what each resource has free on the node and in its zones (absent: not known), the
-    counters left, the shared capacities left, and the last word on the whole sum. ``drawn`` are devices that others
-    share already: their counters are paid for.
+    counters left, the shared capacities left, and the last word on the whole sum: what it costs, the overhead of each
+    pod and of each container, and what it costs in zones. ``drawn`` are devices that others share already: their
+    counters are paid for.
     """
 
     free: Mapping[str, Number]
-    zones: Mapping[tuple[int, str], Number]
+    zones: InZones
     counters: Mapping[CounterKey, Number]
     drawn: Set[Identity]
     shared: Mapping[tuple[Identity, str], Number]
-    accepts: Callable[[Amounts, Amounts, Amounts], bool]
+    accepts: Callable[[Amounts, Amounts, Amounts, InZones], bool]
 
 
 @dataclass(slots=True)
@@ -95,7 +97,7 @@ class _Search:
     def group(self, index: int) -> bool:
         """Whether the groups from ``index`` on can be served with what is left."""
         if index == len(self.groups):
-            if self.room.accepts(self.amounts, self.per_pod, self.per_container):
+            if self.room.accepts(self.amounts, self.per_pod, self.per_container, self.zones):
                 return True
             self.blocked.add("node")
             return False

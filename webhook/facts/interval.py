@@ -9,16 +9,15 @@ from functools import lru_cache
 from typing import Literal
 
 import orjson
-from msgspec.structs import replace
 
-from webhook.facts.account import Account, Amounts, account_of, add, bookable
-from webhook.facts.assignment import Choice, Outcome, assign
+from webhook.facts.account import Account, Amounts, account_of, bookable
+from webhook.facts.assignment import Outcome, assign
+from webhook.facts.candidates import bounds, candidates
 from webhook.facts.drivers import claim_drivers
-from webhook.facts.fit import charged_as, node_rows
-from webhook.facts.node_offers import Holdings, Offers, node_offers
-from webhook.facts.pods import pod_id, pod_request
+from webhook.facts.fit import node_rows
+from webhook.facts.pods import pod_request
 from webhook.facts.room import room_for
-from webhook.kube.claims import Claim, DeviceRequest
+from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import Number, of_resource
@@ -28,7 +27,6 @@ Verdict = Literal["everywhere", "somewhere", "nowhere"]
 
 # How many kinds of nodes a new claim is tried on: its review must cost the same in any cluster.
 MOST_SHAPES = 32
-_MOST_RESULTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,107 +91,30 @@ def node_fit(
     claims: tuple[Claim, ...], snapshot: Snapshot, account: Account, now: datetime | None, pod: Pod | None
 ) -> NodeFit:
     """Whether ``claims`` could be allocated on the node of ``account``. ``now`` None: judged as an empty node."""
-    node = account.node
-    ids = frozenset(charged_as(claim, snapshot) for claim in claims)
-    for uid in ids:
-        account = account.without(uid)
-    if pod is not None:
-        account = account.without("", pod_id(pod))
-    holdings = None if now is None else Holdings(snapshot, ids)
-    groups: list[list[Choice]] = []
-    reasons: list[Finding] = []
+    found = candidates(claims, snapshot, account, now, pod)
+    node, offered = account.node, found.offered
     least: dict[str, Number] = {}
     most: dict[str, Number] = {}
-    offered, elsewhere = True, False
-    for number, claim in enumerate(claims):
-        for group in claim.groups:
-            choices: list[Choice] = []
-            refused: list[Finding] = []
-            matched = 0
-            for alternative in group.alternatives:
-                offers = node_offers(alternative, snapshot, node, holdings, now)
-                matched += offers.matched
-                elsewhere = elsewhere or offers.elsewhere
-                choice = _choice(number, group.name, alternative, offers)
-                if choice is None:
-                    refused += offers.reasons or [_too_few(alternative, offers, node)]
-                else:
-                    choices.append(choice)
-            offered = offered and matched > 0
-            if not choices:
-                reasons += refused if len(claims) == 1 else [_of(claim, reason) for reason in refused]
-            groups.append(choices)
-            _bounds(choices, least, most)
-    if elsewhere and reasons:
+    for choices in found.groups:
+        bounds(choices, least, most)
+    if found.elsewhere and found.reasons:
         return NodeFit(node, True, False, offered, (), least, most)
-    if reasons:
-        return NodeFit(node, False, True, offered, tuple(reasons), least, most)
-    constraints = [(number, constraint) for number, claim in enumerate(claims) for constraint in claim.constraints]
-    room = room_for(claims, snapshot, account, holdings, groups, pod)
-    outcome = assign(groups, constraints, room)
+    if found.reasons:
+        return NodeFit(node, False, True, offered, found.reasons, least, most)
+    room = room_for(claims, snapshot, found.account, found.holdings, found.groups, pod)
+    outcome = assign(found.groups, found.constraints, room)
     if outcome.fits is False:
-        why = _why(outcome, account, least, claims, pod, snapshot)
+        why = misfits(outcome, found.account, least, claims, pod)
         return NodeFit(node, False, True, offered, tuple(why), least, most)
     return NodeFit(node, True, outcome.sure and outcome.fits is True, offered, (), least, most)
 
 
-def _of(claim: Claim, reason: Finding) -> Finding:
-    return replace(reason, has=f"for claim {claim.key} {reason.has}")
-
-
-def _choice(number: int, group: str, request: DeviceRequest, offers: Offers) -> Choice | None:
-    names = (request.name, group)
-    if request.mode == "All":
-        # Every device that the selectors choose must be free, and there must be one.
-        complete = 0 < len(offers.offers) == offers.matched
-        return Choice(number, names, offers.offers, None) if complete else None
-    if not 0 < request.count <= _MOST_RESULTS or not offers.offers:
-        return None
-    exclusive = [offer for offer in offers.offers if offer.consumed is None]
-    if len(exclusive) == len(offers.offers) < request.count:
-        return None
-    return Choice(number, names, offers.offers, request.count)
-
-
-def _too_few(request: DeviceRequest, offers: Offers, node: str) -> Finding:
-    wanted = "all devices" if request.mode == "All" else f"{request.count} devices"
-    return Finding(
-        "no-device",
-        f"spec.devices.{request.path}",
-        f"{len(offers.offers)} free devices on node {node} that class {request.class_name} and the selectors choose",
-        wanted if request.count != 1 or request.mode == "All" else "1 device",
-        "choose another class or other selectors, or add a node that has such devices",
-    )
-
-
-def _bounds(choices: list[Choice], least: dict[str, Number], most: dict[str, Number]) -> None:
-    """Adds what one request can cost at least and at most; each resource for itself, so that ``least`` is no more than
-    any assignment costs.
-    """
-    lows: list[dict[str, Number]] = []
-    highs: list[dict[str, Number]] = []
-    for choice in choices:
-        names = {name for offer in choice.offers for name in (*offer.amounts, *offer.per_pod)}
-        low: dict[str, Number] = {}
-        high: dict[str, Number] = {}
-        for name in names:
-            costs = sorted(offer.amounts.get(name, 0) + offer.per_pod.get(name, 0) for offer in choice.offers)
-            if choice.count is None:
-                low[name] = high[name] = sum(costs, 0)
-            elif len(costs) >= choice.count and all(offer.consumed is None for offer in choice.offers):
-                low[name], high[name] = sum(costs[: choice.count], 0), sum(costs[-choice.count :], 0)
-            else:
-                low[name], high[name] = costs[0] * choice.count, costs[-1] * choice.count
-        lows.append(low)
-        highs.append(high)
-    for name in {name for high in highs for name in high}:
-        add(least, {name: min(low.get(name, 0) for low in lows)})
-        add(most, {name: max(high.get(name, 0) for high in highs)})
-
-
-def _why(
-    outcome: Outcome, account: Account, least: Amounts, claims: tuple[Claim, ...], pod: Pod | None, snapshot: Snapshot
+def misfits(
+    outcome: Outcome, account: Account, least: Amounts, claims: tuple[Claim, ...], pod: Pod | None
 ) -> list[Finding]:
+    """Why no assignment fits the node of ``account``, as ``outcome`` says; ``least`` is the least that ``claims`` can
+    cost.
+    """
     path = f"spec.devices.{claims[0].groups[0].path}" if claims and claims[0].groups else "spec.devices"
     own = pod_request(pod).spec() if pod is not None else {}
     found: list[Finding] = []

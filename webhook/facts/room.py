@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webhook.facts.account import Account, Amounts, add, bookable
-from webhook.facts.assignment import Choice, CounterKey, Room
+from webhook.facts.assignment import Choice, CounterKey, InZones, Room
 from webhook.facts.fit import node_rows
 from webhook.facts.node_offers import Holdings, Identity, Offer
 from webhook.facts.pods import budget_problems, pod_claims, pod_request, will_count
@@ -71,13 +71,13 @@ def _counters_left(offer: Offer, snapshot: Snapshot, node: str, holdings: Holdin
 
 def _acceptance(
     claims: tuple[Claim, ...], snapshot: Snapshot, account: Account, pod: Pod | None
-) -> Callable[[Amounts, Amounts, Amounts], bool]:
+) -> Callable[[Amounts, Amounts, Amounts, InZones], bool]:
     mine = {claim.id for claim in claims}
     others = [(local, claim) for local, claim in pod_claims(pod, snapshot) if claim.id not in mine] if pod else []
     shares = will_count(pod, others, snapshot, account.node) if pod else None
-    users = _users(claims, pod)
+    users = using(claims, pod)
 
-    def accepts(amounts: Amounts, per_pod: Amounts, per_container: Amounts) -> bool:
+    def accepts(amounts: Amounts, per_pod: Amounts, per_container: Amounts, zones: InZones) -> bool:
         own: dict[str, Number] = {}
         if pod is not None and shares is not None:
             mapped, overhead = dict(shares.claims), dict(shares.overhead)
@@ -95,7 +95,8 @@ def _acceptance(
     return accepts
 
 
-def _users(claims: tuple[Claim, ...], pod: Pod | None) -> int:
+def using(claims: tuple[Claim, ...], pod: Pod | None) -> int:
+    """How many containers of ``pod`` use one of ``claims``, at most."""
     if pod is None:
         return 0
     names = {claim.name for claim in claims}

@@ -142,7 +142,7 @@ def zone_capacities(node: str, snapshot: Snapshot) -> ZoneAmounts:
     for driver, slices in drivers.items():
         if not any(item.mapped for item in slices):
             continue
-        for resource, zones in _described(driver, slices, snapshot.rollouts.get(driver)).items():
+        for resource, zones in described(driver, slices, snapshot.rollouts.get(driver)).items():
             if sum(zones.values(), 0) >= known.allocatable.get(resource, 0) > 0:
                 for zone, amount in zones.items():
                     held = found.setdefault(zone, {})
@@ -150,7 +150,10 @@ def zone_capacities(node: str, snapshot: Snapshot) -> ZoneAmounts:
     return found
 
 
-def _described(driver: str, slices: list[Slice], rollout: DriverRollout | None) -> dict[str, dict[int, Number]]:
+def described(driver: str, slices: list[Slice], rollout: DriverRollout | None) -> dict[str, dict[int, Number]]:
+    """What the devices of ``driver`` in ``slices``, its current ones on a node, can cost together by resource and zone:
+    those with exactly one known zone, and with a bound.
+    """
     sets: dict[str, dict[str, Mapping[str, Number | None]]] = {}
     worths: dict[tuple[str, int, str], list[tuple[Device, Number]]] = {}
     for item in slices:
