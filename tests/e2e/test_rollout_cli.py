@@ -5,6 +5,7 @@ practise, promote; and nothing that is bound is ever disturbed.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from click.testing import CliRunner
 
@@ -16,7 +17,10 @@ from tests.e2e.kinds import path
 from tests.e2e.scenes import cpu_claim, entry, shared_cpus
 from tests.e2e.test_scenarios import bound, guarding
 from tests.e2e.waiting import eventually, steady
+from webhook.cli.options import Where
 from webhook.cli.program import program
+from webhook.cli.rollout_edit import Edit, hold
+from webhook.cli.rollout_live import written
 
 CANARY = "e2e.allocguard.dev/canary"
 
@@ -159,6 +163,27 @@ def test_a_hold_makes_the_rollout_of_a_driver_that_has_none(cluster: Cluster) ->
     finally:
         cluster.as_admin.delete(path("DriverRollout", driver.name))
     assert ran(cluster, "resume", driver.name)[1].strip().endswith("no hold: nothing to resume")
+
+
+def test_what_somebody_else_writes_meanwhile_is_not_written_over(cluster: Cluster) -> None:
+    """Between reading and writing another operator changes the object: the edit is made anew of what is there then."""
+    definitions(cluster)
+    driver = shared_cpus(cluster)
+    document = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": driver.name}}
+    cluster.as_admin.create(path("DriverRollout"), {**document, "spec": {"stage": "General"}})
+    seen: list[Json] = []
+
+    def make(current: Json) -> Edit:
+        seen.append(current["spec"])
+        if len(seen) == 1:
+            cluster.as_admin.patch(path("DriverRollout", driver.name), {"spec": {"numaAttributes": ["a/b"]}})
+        return hold(current, "x", "dana", None, (), datetime.now(UTC))
+
+    where = Where((), str(cluster.plane.kubeconfig("dana", "system:masters")))
+    assert written(where, driver.name, make, "text") == 0
+    assert seen == [{"stage": "General"}, {"stage": "General", "numaAttributes": ["a/b"]}]
+    spec = stored(cluster, driver)["spec"]
+    assert (spec["numaAttributes"], spec["hold"]["reason"]) == (["a/b"], "x")
 
 
 def test_promote_asks_the_status_that_the_guard_writes(cluster: Cluster) -> None:
