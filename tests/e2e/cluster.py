@@ -356,6 +356,9 @@ class Cluster:
             guard.kill()
         for plural in KINDS.values():
             admin.delete(f"{CONFIGURATIONS}/{plural}")
+        for version in ("v1", "v1beta2"):
+            rules = f"/apis/resource.k8s.io/{version}/devicetaintrules"
+            admin.gone(rules, labelSelector="app.kubernetes.io/managed-by=allocguard")
         for made in reversed(self._created):
             if "/pods/" in made:
                 admin.gone(made, gracePeriodSeconds="0")

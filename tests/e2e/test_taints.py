@@ -209,8 +209,8 @@ def test_who_tolerates_the_taint_is_refused_all_the_same(heeding: Cluster) -> No
 
 
 def test_rules_outlive_the_guard_and_the_next_one_takes_them_away(heeding: Cluster) -> None:
-    """Killed, and ended in good order, while a driver is held: what is held stays so, and what was resumed meanwhile goes
-    on with the next guard.
+    """Killed, and ended in good order, while a driver is held: what is held stays so, and what was resumed meanwhile
+    goes on with the next guard.
     """
     cluster = heeding
     driver = shared_cpus(cluster)
