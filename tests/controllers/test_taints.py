@@ -486,7 +486,8 @@ def test_rules_that_may_not_be_listed_are_not_written(world: World) -> None:
         world.api.down = None
         await until(lambda: DRIVERS in world.api.stored)
 
-    world.play(scene)
+    lines = world.play(scene)
+    assert [line["event"] for line in lines] == ["device taints not written", "device taint made"]
 
 
 def test_an_api_server_that_is_away_is_waited_for(world: World) -> None:

@@ -292,10 +292,12 @@ class Taints:
 
     def failed(self, kind: Kind, error: ApiError | Unreachable) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
-        self._absent = f"{kind.plural} cannot be listed: {error}"
+        before, self._absent = self._absent, f"{kind.plural} cannot be listed: {error}"
         if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
             # They may be there in another version.
             self.unknown(kind, self._absent)
+        elif isinstance(error, ApiError) and self._absent != before:
+            self._log.write("warning", "device taints not written", message=self._absent)
 
     def unknown(self, kind: Kind, detail: str) -> None:
         """See :class:`webhook.cluster.reflector.Sink`."""
