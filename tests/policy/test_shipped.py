@@ -71,7 +71,8 @@ def test_deleting_a_slice_is_never_judged() -> None:
 
 def test_nothing_is_refused_at_the_mutating_endpoint() -> None:
     assert asked(SLICE, "CREATE", endpoint="mutate") == {"slice-gate": "Warn"}
-    assert asked(POD, "CREATE", endpoint="mutate") == {"pod-canary": "Warn", "pod-hold": "Hold"}
+    steering = {"pod-canary": "Warn", "pod-hold": "Hold", "pod-zones": "Hold"}
+    assert asked(POD, "CREATE", endpoint="mutate") == steering
     assert asked(POD, "UPDATE", endpoint="mutate") == asked(POD, "UPDATE", "status", endpoint="mutate") == {}
     for obj in (CLAIM, NODE, ROLE):
         assert asked(obj, "CREATE", endpoint="mutate") == asked(obj, "UPDATE", endpoint="mutate") == {}

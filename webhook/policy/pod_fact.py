@@ -12,6 +12,7 @@ from webhook.facts.podstatus import status_problems
 from webhook.facts.pool_survey import Reason
 from webhook.facts.steering import affinity_patch, canary_problems, canary_terms
 from webhook.facts.waiting import waiting
+from webhook.facts.zone_choice import must_choose
 from webhook.kube.core import MIRROR, Pod, read_pod
 from webhook.kube.finding import Finding
 from webhook.kube.raw import Json, child, mapping, text
@@ -113,6 +114,13 @@ class PodFact:
         if not self._steerable:
             return []
         return _as_findings(waiting(self.model, self._facts.snapshot, self._facts.now, _MOST_POOLS))
+
+    @fact(FINDINGS)
+    def zone_choice_problems(self) -> list[Finding]:
+        """`zone-to-choose`: the claims may get devices of a NUMA zone that cannot bear all of them, and the scheduler
+        knows no zones. Nothing where no zone's capacity is known, and for a pod that cannot be steered.
+        """
+        return _as_findings(must_choose(self.model, self._facts.snapshot)) if self._steerable else []
 
     @Once
     def _steerable(self) -> bool:
