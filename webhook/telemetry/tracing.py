@@ -1,0 +1,87 @@
+"""Spans of what happened to an object over its life, and their names and attributes: the one place where they stand.
+
+Who has the UID of an object has its trace, whichever replica wrote a span and however often it was started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from string import hexdigits
+from typing import TYPE_CHECKING, NamedTuple
+
+from webhook.telemetry.log import Log
+
+if TYPE_CHECKING:
+    from webhook.telemetry.otlp import Sender
+
+HOLD, RESUME, STAGE, DRILL = "rollout.hold", "rollout.resume", "rollout.stage", "rollout.drill"
+
+DRIVER_KEY, STAGE_KEY = "allocguard.driver", "allocguard.stage"
+HOLD_REASON_KEY, DIGEST_KEY = "allocguard.hold.reason", "allocguard.mapping.digest"
+DRILL_KEY, VERDICT_KEY, MESSAGE_KEY = "allocguard.drill", "allocguard.verdict", "allocguard.message"
+
+Attributes = Mapping[str, str | Sequence[str]]
+
+
+class CannotTraceError(Exception):
+    """The environment has something for OpenTelemetry that makes no sense."""
+
+
+class SpanId(NamedTuple):
+    """A span that was written: 32 and 16 hexadecimal digits."""
+
+    trace: str
+    span: str
+
+
+def trace_id(uid: str) -> str:
+    """The trace of the object with this UID, 32 hexadecimal digits: the UID without its dashes, or, for one that is
+    no UUID, of its SHA-256.
+    """
+    bare = uid.replace("-", "").lower()
+    if len(bare) == 32 and set(bare) <= set(hexdigits) and bare.strip("0"):
+        return bare
+    return sha256(uid.encode()).hexdigest()[:32]
+
+
+class Tracing:
+    """Sends spans to the OTLP receiver at ``endpoint``, over HTTP to its ``/v1/traces``; without one it does nothing.
+
+    Spans wait in a queue of their own; a receiver that is not there costs those that do not fit, and one line of the
+    log. What OpenTelemetry reads from the environment (``OTEL_…``) it reads here too, but for the endpoint. Raises
+    CannotTraceError.
+    """
+
+    def __init__(self, endpoint: str | None, log: Log | None = None) -> None:
+        self._sender: Sender | None = None
+        if endpoint is not None:
+            # Imported only where it is wanted: it takes a while.
+            from webhook.telemetry.otlp import Sender
+
+            try:
+                self._sender = Sender(endpoint, log)
+            except ValueError as error:
+                raise CannotTraceError(f"OTEL_* of the environment: {str(error).lower()}") from error
+
+    def span(
+        self,
+        name: str,
+        trace: str,
+        begun: datetime,
+        ended: datetime,
+        attributes: Attributes,
+        links: Sequence[SpanId] = (),
+    ) -> SpanId | None:
+        """Queue the root span of something that is over, in the trace of :func:`trace_id`; never blocks. Gives what
+        others link to, None where nothing is sent.
+        """
+        if self._sender is None:
+            return None
+        return SpanId(*self._sender.span(name, trace, begun, ended, attributes, links))
+
+    def close(self) -> None:
+        """Send what is queued, waiting two seconds at most."""
+        if self._sender is not None:
+            self._sender.close()
