@@ -19,7 +19,15 @@ from webhook.cluster.ledgers import PATH
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import node_ledgers
 from webhook.controllers.node_ledgers import NodeLedgers
-from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object, read_node_ledger
+from webhook.kube.node_ledger import (
+    ANY,
+    PLACE,
+    BookedCharge,
+    NodeLedger,
+    Reservation,
+    node_ledger_object,
+    read_node_ledger,
+)
 from webhook.kube.packed import packed_status
 from webhook.kube.release import Release
 from webhook.telemetry.log import Log
@@ -246,6 +254,31 @@ def test_an_allocation_that_came_and_went_between_two_looks_is_over() -> None:
         held = reserved(row, claim_version="33")
         world.store(replace(world.stored(), reservations=(held,)))
         assert (await world.publish()).reservations == (held,)
+
+    run(test())
+
+
+def test_a_place_is_over_once_its_claim_has_devices_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node of the place hears of it, though nothing has happened there; and one that nobody takes ends in time."""
+
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        place = replace(row, allocation=PLACE, device=ANY, zone=None, claim_version="")
+        held = reserved(place, claim_version="")
+        world.see(coming(node_name="", phase="Pending"), node("n2", uid="u2", cpu="10"))
+        world.store(replace(world.stored(), reservations=(held,)))
+        assert (await world.publish()).reservations == (held,)
+        world.controller._changed.clear()
+        other = slice_of(device("d9", old("3"), zone=0), name="s2", pool="n2", nodeName="n2")
+        world.see(other, at(31, allocated("a", {**result("d9"), "pool": "n2"}, pods=("p1",), node_name="n2")))
+        assert world.controller._changed == {"n1", "n2"}
+        assert (await world.publish()).reservations == ()
+        world.see(free(32))
+        world.store(replace(world.stored(), reservations=(held,)))
+        world.api.put(f"{CLAIMS}/a", free(32))
+        monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
+        assert (await world.publish()).reservations == ()
 
     run(test())
 

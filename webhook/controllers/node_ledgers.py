@@ -25,7 +25,7 @@ from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
 from webhook.facts.bookings import allocated_as
 from webhook.kube.claims import Claim, read_claim
-from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object
+from webhook.kube.node_ledger import PLACE, BookedCharge, NodeLedger, Reservation, node_ledger_object
 from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
@@ -84,6 +84,8 @@ class NodeLedgers:
         # Of the sums that were written their hash, of 15,000 nodes.
         self._sums: dict[str, tuple[int, float]] = {}
         self._noticed: dict[str, dict[_Name, float]] = {}
+        # Where claims have places, by UID: what becomes of them elsewhere frees these.
+        self._places: dict[str, str] = {}
         self._ended: dict[tuple[str, str], int] = {}
         self._unreadable: dict[str, str] = {}
 
@@ -150,7 +152,9 @@ class NodeLedgers:
                 slices = (before.slices.get(key[1]), after.slices.get(key[1]))
                 nodes |= {item.node for item in slices if item is not None}
             case "ResourceClaim":
-                self._note_end(before.claims.get(key), after.claims.get(key))
+                claims = before.claims.get(key), after.claims.get(key)
+                self._note_end(*claims)
+                nodes |= {self._places.get(claim.id, "") for claim in claims if claim is not None}
         nodes.discard("")
         if nodes:
             self._changed |= nodes
@@ -280,6 +284,10 @@ class NodeLedgers:
         noticed = {_name(each): before.get(_name(each), now) for each in (held.reservations if held else ())}
         if noticed:
             self._noticed[node] = noticed
+        here = {uid for uid, allocation, *_ in noticed if allocation == PLACE}
+        for uid in [uid for uid, place in self._places.items() if place == node and uid not in here]:
+            del self._places[uid]
+        self._places |= dict.fromkeys(here, node)
         return {name: now - since for name, since in noticed.items()}
 
     async def _over(self, reservation: Reservation, known_for: float) -> bool:
@@ -309,7 +317,7 @@ def _counted(
     for each in held.reservations if held is not None else ():
         pod = snapshot.pods_by_uid.get(each.pod_uid)
         counted = pod is not None and pod.node == ledger.node and not pod.terminal
-        if counted and _name(each) not in going and known_for[_name(each)] < _LIFE:
+        if counted and each.allocation != PLACE and _name(each) not in going and known_for[_name(each)] < _LIFE:
             kept.append(replace(each, charges=(), siblings={}, seen=True))
     return kept
 

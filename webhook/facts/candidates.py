@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from webhook.facts.account import Account, add
+from webhook.facts.account import Account, Amounts, add
 from webhook.facts.assignment import Choice
 from webhook.facts.fit import charged_as
-from webhook.facts.node_offers import Holdings, Offers, node_offers
+from webhook.facts.node_offers import Holdings, Offer, Offers, node_offers
 from webhook.facts.pods import pod_id
 from webhook.kube.claims import Claim, Constraint, DeviceRequest
 from webhook.kube.core import Pod
@@ -102,26 +103,41 @@ def _too_few(request: DeviceRequest, offers: Offers, node: str) -> Finding:
     )
 
 
-def bounds(choices: list[Choice], least: dict[str, Number], most: dict[str, Number]) -> None:
-    """Adds what one request can cost at least and at most; each resource for itself, so that ``least`` is no more than
-    any assignment costs.
+def bounds(choices: Sequence[Choice], least: dict[str, Number], most: dict[str, Number]) -> None:
+    """Adds what one request can cost at least and at most, with its overhead for each pod; each resource for itself, so
+    that ``least`` is no more than any assignment costs.
     """
-    lows: list[dict[str, Number]] = []
-    highs: list[dict[str, Number]] = []
-    for choice in choices:
-        names = {name for offer in choice.offers for name in (*offer.amounts, *offer.per_pod)}
-        low: dict[str, Number] = {}
-        high: dict[str, Number] = {}
+    costs = _costs(choices, _whole)
+    add(least, {name: min(low for low, _ in pairs) for name, pairs in costs.items()})
+    add(most, {name: max(high for _, high in pairs) for name, pairs in costs.items()})
+
+
+def least_cost(choices: Sequence[Choice], cost: Callable[[Offer], Amounts]) -> dict[str, Number]:
+    """The least that one request can cost, by resource, when an offer costs ``cost``."""
+    return {name: min(low for low, _ in pairs) for name, pairs in _costs(choices, cost).items()}
+
+
+def _whole(offer: Offer) -> Amounts:
+    if not offer.per_pod:
+        return offer.amounts
+    total = dict(offer.amounts)
+    add(total, offer.per_pod)
+    return total
+
+
+def _costs(choices: Sequence[Choice], cost: Callable[[Offer], Amounts]) -> dict[str, list[tuple[Number, Number]]]:
+    """The least and the most of each resource, for each choice of a request."""
+    found: dict[str, list[tuple[Number, Number]]] = {}
+    rows = [[cost(offer) for offer in choice.offers] for choice in choices]
+    names = {name for row in rows for amounts in row for name in amounts}
+    for choice, row in zip(choices, rows, strict=True):
         for name in names:
-            costs = sorted(offer.amounts.get(name, 0) + offer.per_pod.get(name, 0) for offer in choice.offers)
+            costs = sorted(amounts.get(name, 0) for amounts in row)
             if choice.count is None:
-                low[name] = high[name] = sum(costs, 0)
+                pair = (sum(costs, 0), sum(costs, 0))
             elif len(costs) >= choice.count and all(offer.consumed is None for offer in choice.offers):
-                low[name], high[name] = sum(costs[: choice.count], 0), sum(costs[-choice.count :], 0)
+                pair = (sum(costs[: choice.count], 0), sum(costs[-choice.count :], 0))
             else:
-                low[name], high[name] = costs[0] * choice.count, costs[-1] * choice.count
-        lows.append(low)
-        highs.append(high)
-    for name in {name for high in highs for name in high}:
-        add(least, {name: min(low.get(name, 0) for low in lows)})
-        add(most, {name: max(high.get(name, 0) for high in highs)})
+                pair = (costs[0] * choice.count, costs[-1] * choice.count)
+            found.setdefault(name, []).append(pair)
+    return found

@@ -20,6 +20,12 @@ from webhook.kube.rollout import API_VERSION
 
 KIND = "NodeLedger"
 
+PLACE = "place"
+"""What a reservation has for an allocation while there is none: a place for a claim, whichever devices it will get."""
+
+ANY = "*"
+"""The device of a charge for a place, which is no name that a device can have."""
+
 # More than any node has of anything; a product of absurd factors would have more digits than a quantity may have.
 _MOST = 10**36
 _NANO = 10**9
@@ -75,7 +81,8 @@ class BookedCharge(Struct, frozen=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, gc=False):
-    """What is held for an allocation that was admitted, until it is seen, and for its pod, until that is counted.
+    """What is held for an allocation that was admitted, until it is seen, and for its pod, until that is counted; or
+    for one that is to come, whose ``allocation`` is ``PLACE``.
 
     A claim with several consumers (1.37) has one for each, and its charges in one of them. ``charges`` is empty once
     the allocation was seen, since they are among the ledger's own then; ``seen`` is whether the claim was seen with it

@@ -12,7 +12,7 @@ from webhook.facts.footprint import DeviceCharge
 from webhook.facts.verification import acknowledged
 from webhook.kube.claims import Claim
 from webhook.kube.finding import Finding
-from webhook.kube.node_ledger import BookedCharge, Reservation, as_stored
+from webhook.kube.node_ledger import PLACE, BookedCharge, Reservation, as_stored
 from webhook.kube.quantity import Number, of_resource
 from webhook.kube.resource_version import version
 from webhook.kube.rollout import DriverRollout
@@ -135,6 +135,13 @@ def arrived(reservation: Reservation, claim: Claim | None) -> bool:
 def earlier(reservation: Reservation, claim: Claim | None) -> bool:
     """Whether ``claim`` is seen as it was before the allocation that was reserved."""
     return claim is not None and 0 <= version(claim.resource_version) < version(reservation.claim_version)
+
+
+def left(reservation: Reservation, claim: Claim | None) -> bool:
+    """Whether ``reservation`` is a place that ``claim`` needs no more: it is seen with an allocation, there or
+    elsewhere.
+    """
+    return reservation.allocation == PLACE and claim is not None and claim.allocation is not None
 
 
 def outdated(claim: Claim, rows: Iterable[BookedCharge], node: str) -> bool:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from webhook.facts.bookings import made_for, released
 from webhook.facts.placement import moved
-from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation
+from webhook.kube.node_ledger import PLACE, BookedCharge, NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import node_claims
 from webhook.ledger.booked import (
@@ -18,6 +18,7 @@ from webhook.ledger.booked import (
     by_key,
     device_booked,
     earlier,
+    left,
     outdated,
 )
 from webhook.ledger.charges import ChargeKey, claim_charges
@@ -112,10 +113,15 @@ def _ordered(booked: dict[ChargeKey, BookedCharge]) -> tuple[BookedCharge, ...]:
 
 
 def _waiting(reservations: Iterable[Reservation], snapshot: Snapshot, alive: frozenset[str]) -> tuple[Reservation, ...]:
-    """The reservations that go on: of allocations not seen yet, and of pods not counted yet."""
+    """The reservations that go on: of allocations not seen yet, of pods not counted yet, and places of pods that go on
+    waiting.
+    """
     waiting: list[Reservation] = []
     for each in reservations:
         claim, pod = snapshot.claims_by_uid.get(each.claim_uid), snapshot.pods_by_uid.get(each.pod_uid)
+        over = pod is None or pod.node or pod.terminal
+        if left(each, claim) or (each.allocation == PLACE and each.pod_uid and over):
+            continue
         if claim is not None and arrived(each, claim):
             consumed = any(holder.uid == each.pod_uid for holder in claim.reserved_for)
             counted = pod is not None and (pod.node or pod.terminal)

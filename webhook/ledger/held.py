@@ -10,7 +10,7 @@ from webhook.facts.placement import consumers, moved
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node
 from webhook.kube.finding import Finding
-from webhook.kube.node_ledger import KIND, BookedCharge, NodeLedger, Reservation
+from webhook.kube.node_ledger import KIND, PLACE, BookedCharge, NodeLedger, Reservation
 from webhook.kube.quantity import Number
 from webhook.kube.resource_version import version
 from webhook.kube.rollout import API_VERSION
@@ -20,6 +20,7 @@ from webhook.ledger.booked import (
     arrived,
     by_key,
     earlier,
+    left,
     outdated,
     part_of,
     shown,
@@ -64,6 +65,8 @@ class Held:
     def outdated(self, claim: Claim) -> bool:
         """Whether a later allocation of ``claim`` is booked or reserved here than the one that it is seen with."""
         for each in self.reservations.get(claim.id, ()):
+            if each.allocation == PLACE:
+                continue
             # Only a claim that was released is given another allocation.
             before = version(claim.resource_version) < 0 or earlier(each, claim)
             if before and not each.seen and not arrived(each, claim) and _counts(each, claim):
@@ -77,7 +80,9 @@ class Held:
         for uid, reservations in self.reservations.items():
             claim = snapshot.claims_by_uid.get(uid)
             waiting = [
-                each for each in reservations if not each.seen and not arrived(each, claim) and _counts(each, claim)
+                each
+                for each in reservations
+                if not each.seen and not arrived(each, claim) and not left(each, claim) and _counts(each, claim)
             ]
             if waiting:
                 found[uid] = waiting
@@ -113,7 +118,7 @@ class Held:
         for uid, each in self.pods.items():
             pod, claim = snapshot.pods_by_uid.get(uid), snapshot.claims_by_uid.get(each.claim_uid)
             seen = arrived(each, claim)
-            if pod is not None and (pod.node or pod.terminal):
+            if left(each, claim) or (pod is not None and (pod.node or pod.terminal)):
                 continue
             if each.seen and claim is not None and not seen and not earlier(each, claim):
                 continue

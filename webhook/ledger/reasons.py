@@ -8,6 +8,7 @@ from webhook.facts.placement import find_device
 from webhook.facts.pods import containers_request
 from webhook.kube.claims import Claim, Result
 from webhook.kube.core import Pod
+from webhook.kube.node_ledger import PLACE
 from webhook.kube.quantity import of_resource
 from webhook.kube.resource import NodeCost
 from webhook.kube.snapshot import Snapshot
@@ -17,6 +18,8 @@ from webhook.ledger.charges import AS_BOOKED, Charge
 def why_amount(charge: Charge, claim: Claim | None, snapshot: Snapshot) -> str:
     """Where the amount of ``charge`` comes from."""
     key = charge.key
+    if key.allocation == PLACE:
+        return f"request {key.request} has a place, whichever device it will get; its pod was let go to this node"
     given = f"request {key.request} got device {key.device} of pool {key.pool}"
     if charge.formula == AS_BOOKED:
         return f"{given}; its mapping is not known any more, the status of its pod has booked the amount"
@@ -57,6 +60,8 @@ def why_zone(charge: Charge) -> str:
 
 def why_state(charge: Charge) -> str:
     """How far ``charge`` is in its life, and what ends it."""
+    if charge.key.allocation == PLACE:
+        return "its pod was let go, and its claim has no allocation that is seen yet; it goes with one, or after a time"
     if charge.state == "reserved":
         return "its allocation was admitted and is not seen yet; it goes once it is certain that there is none"
     if charge.state == "allocated":
