@@ -12,6 +12,7 @@ import yaml
 from tests.controllers.memory import Memory
 from tests.controllers.playing import until
 from tests.facts.builders import DRIVER, NOW, claim, grp, node, pod, pod_ref, result, rollout, slice_of
+from tests.telemetry.receiver import Receiver
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.controllers import rollout_status
 from webhook.controllers.rollout_status import MOST, PATH, RolloutStatus
@@ -19,6 +20,7 @@ from webhook.facts.times import stamp
 from webhook.kube.release import NODE_ALLOCATABLE, Release
 from webhook.kube.snapshot import Snapshot, build
 from webhook.telemetry.log import Log
+from webhook.telemetry.tracing import Tracing, trace_id
 
 Json = dict[str, Any]
 EVENTS = "/api/v1/namespaces/default/events"
@@ -170,27 +172,67 @@ def test_an_edit_is_answered_at_once_and_what_moves_by_itself_at_the_next_look(s
     assert server.status()["pools"]["rebuilding"] == 0
 
 
-def test_each_step_is_an_event_once(server: Server) -> None:
-    server.edit(stage="Off")
-    controller = server.controller()
+def test_each_step_is_an_event_and_a_span_once(server: Server) -> None:
+    bad, good = (f"sha256:{letter * 64}" for letter in "ab")
+    hold = {"reason": "books half", "by": "on-call", "since": stamp(NOW + timedelta(minutes=1, seconds=50))}
     steps: list[Json] = [
         {"stage": "Canary"},
-        {"stage": "Canary", "hold": {"reason": "books half", "by": "on-call"}},
-        {"stage": "Canary", "hold": {"reason": "books half", "by": "me"}},
+        {"stage": "Canary", "hold": hold},
+        {"stage": "Canary", "hold": {**hold, "by": "me"}},
+        {"stage": "Canary", "hold": {**hold, "badMappings": [bad]}},
+        {"stage": "Canary", "hold": {**hold, "badMappings": [bad]}, "resumeAt": {"mappingDigests": [good]}},
+        {"stage": "Canary"},
+        {"stage": "Canary", "hold": {**hold, "badMappings": [bad]}},
         {"stage": "Canary"},
         {"stage": "Expanding", "promotion": {"override": {"by": "boss", "reason": "demo", "stage": "Canary"}}},
     ]
-    rounds(controller, 0)
-    for number, spec in enumerate(steps):
-        server.now += timedelta(minutes=1)
-        server.edit(**spec)
-        rounds(controller, 1 + number, 1.5 + number)
+    with Receiver() as receiver:
+        tracing = Tracing(receiver.url)
+        server.edit(stage="Off")
+        controller = server.controller()
+        controller.tracing = tracing
+        rounds(controller, 0)
+        for number, spec in enumerate(steps):
+            server.now += timedelta(minutes=1)
+            server.edit(**spec)
+            rounds(controller, 1 + number, 1.5 + number)
+            # Another leader knows what was told.
+            rounds(server.controller(), 0)
+        tracing.close()
     reasons = [reason for reason, _ in server.events()]
-    assert reasons == ["StageChanged", "Held", "Resumed", "StageChanged"]
+    assert reasons == ["StageChanged", "Held", "Held", "ResumedAt", "Resumed", "Held", "Resumed", "StageChanged"]
     messages = [message for _, message in server.events()]
     assert messages[0] == "stage Canary after Off"
     assert "books half, by on-call" in messages[1]
-    assert messages[3] == "stage Expanding after Canary, by the word of boss: demo"
+    assert messages[3] == "pools that have no other mappings than sha256:bbbbbbbbbbbb take claims again"
+    assert messages[7] == "stage Expanding after Canary, by the word of boss: demo"
+    spans = receiver.spans
+    assert [span.attributes["allocguard.message"] for span in spans] == messages
+    names = ["stage", "hold", "hold", "resume", "resume", "hold", "resume", "stage"]
+    assert [span.name for span in spans] == [f"rollout.{name}" for name in names]
+    assert {span.trace for span in spans} == {trace_id(f"u-{DRIVER}")}
+    assert [span.attributes["allocguard.stage"] for span in spans] == ["Canary"] * 7 + ["Expanding"]
+    assert spans[1].attributes["allocguard.hold.reason"] == "books half"
+    assert [span.attributes.get("allocguard.mapping.digest") for span in spans[1:4]] == [None, [bad], [good]]
+    # From when the operator said so; where nothing tells when that was, the moment at which the guard saw it.
+    assert [(span.ended - span.begun) / 10**9 for span in spans] == [0, 10, 130, 0, 0, 310, 0, 0]
+
+
+def test_a_step_whose_status_is_not_written_yet_has_no_span_yet(server: Server) -> None:
+    with Receiver() as receiver:
+        tracing = Tracing(receiver.url)
+        server.edit(stage="Off")
+        controller = server.controller()
+        controller.tracing = tracing
+        rounds(controller, 0)
+        server.edit(stage="Canary")
+        server.error = Unreachable("lost")
+        assert rounds(controller, 1, 2, 3) == ["lost"] * 3
+        server.error = None
+        rounds(controller, 4, 20)
+        tracing.close()
+    assert [span.name for span in receiver.spans] == ["rollout.stage"]
+    assert [reason for reason, _ in server.events()] == ["StageChanged"]
 
 
 def test_a_gate_that_goes_off_is_a_warning(server: Server) -> None:
@@ -291,13 +333,24 @@ def test_a_difference_ends_the_quiet_and_its_end_begins_another(server: Server) 
     assert (server.status()["differences"], server.status()["quietSince"]) == (0, stamp(server.now))
 
 
-def test_drills_stay_as_others_wrote_them(server: Server) -> None:
+def test_drills_stay_as_others_wrote_them_and_are_told_once(server: Server) -> None:
     server.edit(stage="Canary", promotion={"drills": ["Rollback"]})
     drill = {"name": "Rollback", "at": stamp(NOW), "passed": True, "by": "me", "message": ""}
     server.objects[f"{PATH}/{DRIVER}"]["status"] = {"drills": [drill]}
     server.seen()
-    rounds(server.controller(), 0)
+    controller = server.controller()
+    rounds(controller, 0, 20)
     assert server.status()["drills"] == [drill]
+    assert server.events() == [("DrillPassed", "drill Rollback by me passed")]
+    server.objects[f"{PATH}/{DRIVER}"]["status"]["drills"] = [
+        {**drill, "at": stamp(NOW + timedelta(days=1)), "passed": False, "message": "2 charges left"}
+    ]
+    server.seen()
+    rounds(controller, 40, 60)
+    assert server.events()[1:] == [("DrillFailed", "drill Rollback by me failed: 2 charges left")]
+    server.objects[f"{PATH}/{DRIVER}"]["status"]["drills"] = [drill]
+    server.seen()
+    rounds(controller, 80)
     gates = {each["name"]: each.get("passed") for each in server.status()["promotion"]["gates"]}
     assert gates["drill-rollback"] is True
 

@@ -3,7 +3,7 @@ Runs where the leader is.
 
 Everything is taken from the view and from the status that is stored; a new leader goes on from there. What is told as
 an event is told before the status that says so is written, under a name of its own: whoever ends in between, or writes
-again, tells nothing twice.
+again, tells nothing twice. Spans are written once the status is.
 """
 
 from __future__ import annotations
@@ -13,25 +13,15 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from hashlib import sha256
 from http import HTTPStatus
-from typing import Literal, Protocol
+from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
-from webhook.controllers.events import event, tell
+from webhook.controllers.events import tell
 from webhook.controllers.gate_probe import GateProbe
-from webhook.controllers.rollout_conditions import (
-    GATE,
-    HELD,
-    Said,
-    began,
-    conditions,
-    promotion_json,
-    quiet,
-    said,
-    status,
-)
+from webhook.controllers.rollout_conditions import Said, began, conditions, promotion_json, quiet, said, status
 from webhook.controllers.rollout_figures import Figures, Waits, figures
+from webhook.controllers.rollout_steps import step_event, steps, told, trace
 from webhook.facts.gates_found import Component, GateEvidence, gate_state
 from webhook.facts.promotion import Evidence, promotion
 from webhook.facts.times import stamp
@@ -41,6 +31,7 @@ from webhook.kube.rollout import RolloutStatus as Recorded
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.telemetry.log import Log
+from webhook.telemetry.tracing import Tracing
 
 PATH = f"/apis/{API_VERSION}/driverrollouts"
 # Seconds between two looks at whether a spec was edited, between two at everything, and at most while writes fail.
@@ -65,7 +56,9 @@ class World(Protocol):
 
 
 class RolloutStatus:
-    """The controller. ``carried`` is asked what this replica has seen of the API server's gate in reviews."""
+    """The controller. ``carried`` is asked what this replica has seen of the API server's gate in reviews; ``tracing``
+    gets the spans of the steps.
+    """
 
     def __init__(self, api: Api, cluster: World, log: Log, clock: Callable[[], datetime]) -> None:
         self._api = api
@@ -76,6 +69,7 @@ class RolloutStatus:
         self._begin()
         self._problem = ""
         self.carried: Carried = lambda: (None, "")
+        self.tracing = Tracing(None)
 
     def _begin(self) -> None:
         self._book = Book()
@@ -146,7 +140,7 @@ class RolloutStatus:
         problem = ""
         for name, (figures_, say) in wanted.items():
             try:
-                await self._write(objs[name], figures_, say, snapshot.rollouts[name], now)
+                await self._write(objs[name], figures_, say, now)
                 done.add(name)
             except ApiError as error:
                 # Edited or deleted meanwhile: the view shows it in a moment.
@@ -198,18 +192,20 @@ class RolloutStatus:
         report = promotion(rollout, snapshot, evidence, now)
         made = status(rollout, found, since, calm, (count, p99))
         made |= {"duplicates": duplicates, "zoneFailures": failures, "promotion": promotion_json(report)}
+        made |= told(stored, rollout)
         return made, said(obj, rollout, found, components, report, now)
 
-    async def _write(self, obj: Json, made: Json, say: Sequence[Said], rollout: DriverRollout, now: datetime) -> None:
-        stored = mapping(obj.get("status"))
+    async def _write(self, obj: Json, made: Json, say: Sequence[Said], now: datetime) -> None:
+        stored, rollout = mapping(obj.get("status")), read_rollout(obj)
         made = {**made, "conditions": conditions(obj, say, now)}
         at = time.monotonic()
         last = self._written.setdefault(rollout.driver, at)
         if not _news(stored, made, texts=at - last > _TEXTS):
             return
-        for made_event in _events(obj, say, rollout, now):
+        taken = steps(stored, say, rollout)
+        for step in taken:
             try:
-                await tell(self._api, made_event)
+                await tell(self._api, step_event(step, rollout, now))
             except ApiError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
@@ -217,6 +213,8 @@ class RolloutStatus:
         path = f"{PATH}/{rollout.driver}/status"
         await self._api.patch(path, {"metadata": metadata, "status": made}, "merge")
         self._written[rollout.driver] = at
+        for step in taken:
+            trace(self.tracing, step, rollout, now)
 
 
 class _Waiting:
@@ -261,38 +259,3 @@ def _wordless(value: object) -> object:
     report = mapping(fields.get("promotion"))
     gates = [(gate.get("name"), gate.get("passed"), gate.get("needs")) for gate in members(report.get("gates"))]
     return {**fields, "promotion": {**report, "gates": gates}}
-
-
-def _events(obj: Json, say: Sequence[Said], rollout: DriverRollout, now: datetime) -> list[Json]:
-    """The events about what is otherwise than the stored status of ``obj`` has it."""
-    stored = mapping(obj.get("status"))
-    before = {text(each.get("type")): each for each in members(stored.get("conditions"))}
-    found: list[Json] = []
-
-    def add(reason: str, message: str, mark: object, kind: Literal["Normal", "Warning"] = "Normal") -> None:
-        involved = {"apiVersion": API_VERSION, "kind": "DriverRollout", "name": rollout.driver, "uid": rollout.uid}
-        one = event(involved, reason, message, now, kind)
-        name = sha256(f"{rollout.uid}/{reason}/{mark}".encode()).hexdigest()[:16]
-        prefix = one["metadata"].pop("generateName")
-        found.append({**one, "metadata": {**one["metadata"], "name": f"{prefix}{name}"}})
-
-    for kind, state, _, message in say:
-        was, since = before.get(kind, {}).get("status"), before.get(kind, {}).get("lastTransitionTime")
-        if kind == HELD and state == "True" and was != "True":
-            add("Held", message, since)
-        elif kind == HELD and state != "True" and was == "True":
-            add("Resumed", message or "the hold was taken back: new claims go on", since)
-        elif kind == GATE and state == "False" and was != "False":
-            add("GateOff", message, since, "Warning")
-    stage = text(stored.get("stage"))
-    if stage and stage != rollout.stage:
-        add("StageChanged", _moved(rollout, stage), stored.get("observedSince"))
-    return found
-
-
-def _moved(rollout: DriverRollout, stage: str) -> str:
-    told = f"stage {rollout.stage} after {stage}"
-    word = rollout.override
-    if word is None or word.stage != stage:
-        return told
-    return f"{told}, by the word of {word.by}: {word.reason}"
