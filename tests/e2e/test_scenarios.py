@@ -142,8 +142,8 @@ def test_a_claim_waits_while_the_pool_is_incomplete_and_is_admitted_when_it_is_w
 
 
 def test_the_event_of_the_pod_explains_why_its_claim_waits(cluster: Cluster) -> None:
-    """A pool that lost its mappings books nothing: its claims wait, the pod's event has our whole message, and the pod
-    goes on by itself when the mappings are back.
+    """A pool that lost its mappings books nothing: its claims wait, the pod's event has our whole message, which is
+    that of a refused allocation, and the pod goes on by itself when the mappings are back.
     """
     guard = deployed(cluster)
     driver = shared_cpus(cluster)
@@ -151,17 +151,25 @@ def test_the_event_of_the_pod_explains_why_its_claim_waits(cluster: Cluster) -> 
     cluster.pod("p0", claims=["before"])
     cluster.scheduled("p0")
     guarding(cluster, guard, driver)
-    driver.publish([driver.device("group-0", {"cpus": "8"}, zone=0)], generation=2)
     cpu_claim(cluster, "waiting", 3)
+    body = allocation(driver, "group-0", cluster.get("ResourceClaim", "waiting")["metadata"]["uid"], cpus="3")
+
+    def refused() -> str:
+        try:
+            cluster.as_scheduler.patch(cluster.path("ResourceClaim", "waiting", "status"), body, dryRun="All")
+        except ApiError as error:
+            return error.message
+        return ""
+
+    driver.publish([driver.device("group-0", {"cpus": "8"}, zone=0)], generation=2)
+    message = eventually(refused)
+    assert "claim-allocation/mapping-lost: status.allocation.devices.results[0]" in message
     cluster.pod("p1", claims=["waiting"])
-
-    def explained() -> str:
-        messages = [message for message in denials(guard) if "mapping-lost" in message]
-        return next((each for each in messages if any(each in event for event in cluster.events("p1"))), "")
-
-    message = eventually(explained)
-    assert message.startswith("claim-allocation/mapping-lost: status.allocation.devices.results[0]")
-    assert "; " in message, "says what to do"
+    [event] = eventually(lambda: cluster.events("p1", "ClaimsHeld"))
+    assert event.startswith("mapping-lost: has ")
+    assert event.removeprefix("mapping-lost: ") in message
+    assert "; " in event, "says what to do"
+    assert cluster.events("p1", "FailedScheduling") == []
     assert not bound(cluster, "p1")
     driver.publish([driver.device("group-0", {"cpus": "8"}, COSTS, zone=0)], generation=3)
     assert entry(cluster, cluster.scheduled("p1"))["waiting"]["cpu"] == "3"
