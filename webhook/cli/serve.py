@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from webhook.cli.console import Unreachable, Unusable, problem
 from webhook.cli.options import Time, live_options, now, policies_option, version_options
@@ -35,15 +36,17 @@ class Reference(click.ParamType[str]):
 
 
 class Url(click.ParamType[str]):
-    """Where the API server finds a webhook: https, without query and user, as webhook configurations want it."""
+    """Where a server is found: by one of ``schemes``, without query and user, as webhook configurations want it."""
 
-    name = "https://HOST:PORT"
+    def __init__(self, *schemes: str) -> None:
+        self.name = f"{schemes[0]}://HOST:PORT"
+        self._schemes = schemes
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The URL, without a slash at its end."""
         try:
             parts = urlsplit(str(value))
-            fine = parts.scheme == "https" and parts.hostname and parts.port != 0 and str(value).isprintable()
+            fine = parts.scheme in self._schemes and parts.hostname and parts.port != 0 and str(value).isprintable()
         except ValueError:
             fine = False
         if not fine or parts.query or parts.fragment or {"@", " "} & {*str(value)}:
@@ -80,7 +83,7 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 )
 @click.option("--certs-secret", "secret", type=Reference(), help="Keep certificates in this Secret, for all replicas.")
 @click.option("--service", type=Reference(port=True), help="Register this Service as the webhook.")
-@click.option("--url", type=Url(), help="Register this URL as the webhook, instead of a Service.")
+@click.option("--url", type=Url("https"), help="Register this URL as the webhook, instead of a Service.")
 @click.option(
     "--mode",
     type=click.Choice(("enforce", "audit")),
@@ -111,6 +114,13 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
     show_default=True,
     help="How long the journal is kept at most.",
 )
+@click.option(
+    "--otlp-endpoint",
+    type=Url("http", "https"),
+    envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    show_envvar=True,
+    help="Send a span of each step of a rollout there, to /v1/traces, as OTLP over HTTP.",
+)
 @click.option("--cluster", "clusters", metavar="PATH", multiple=True, help="Objects of the cluster (repeatable).")
 @live_options
 @click.option(
@@ -134,6 +144,7 @@ def serve(
     journal: Path | None,
     journal_size: int,
     journal_days: int,
+    otlp_endpoint: str | None,
     clusters: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -149,11 +160,15 @@ def serve(
     from webhook.server.run import CannotListenError, Settings
     from webhook.server.run import serve as run
     from webhook.store.journal import JournalInUseError, limits
+    from webhook.telemetry.tracing import CannotTraceError
 
     if service and url:
         raise click.UsageError("--service and --url are given, but one webhook has one address")
     live = {"--kubeconfig": kubeconfig, "--context": context, "--service": service, "--url": url}
-    given = next((name for name, value in {**live, "--certs-secret": secret}.items() if value is not None), None)
+    live |= {"--certs-secret": secret}
+    if click.get_current_context().get_parameter_source("otlp_endpoint") is ParameterSource.COMMANDLINE:
+        live["--otlp-endpoint"] = otlp_endpoint
+    given = next((name for name, value in live.items() if value is not None), None)
     if clusters and given:
         raise click.UsageError(f"{given} is for a live cluster, but --cluster has its objects in files")
     with _certificates(certs, secret) as folder:
@@ -177,6 +192,7 @@ def serve(
             namespace=namespace,
             journal=journal,
             limits=limits(journal_size, journal_days),
+            otlp_endpoint=otlp_endpoint,
         )
         try:
             run(settings)
@@ -186,7 +202,7 @@ def serve(
             return 2
         except NoCluster as error:
             raise Unreachable(str(error)) from error
-        except (CertificateError, CannotListenError, CannotConnect, JournalInUseError) as error:
+        except (CertificateError, CannotListenError, CannotConnect, JournalInUseError, CannotTraceError) as error:
             raise Unusable(str(error)) from error
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

@@ -43,6 +43,7 @@ from webhook.server.service import Check, Service
 from webhook.store.journal import Journal, Limits
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
+from webhook.telemetry.tracing import Tracing
 
 # Go keeps idle connections for 90 seconds; who closes first loses the request that is just being sent.
 KEEP_ALIVE = 120
@@ -76,7 +77,7 @@ class Settings:
     Without ``cluster`` it is live, by ``kubeconfig`` and ``context`` as kubectl would have it. It registers itself
     where it has a ``service`` (``NAMESPACE/NAME[:PORT]``) or ``url`` to register; ``secret`` (``NAMESPACE/NAME``) is
     where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing. ``journal`` is the folder where
-    what is seen of the cluster is kept, within ``limits``.
+    what is seen of the cluster is kept, within ``limits``; ``otlp_endpoint`` is where spans go.
     """
 
     certs: Path
@@ -98,12 +99,13 @@ class Settings:
     namespace: str = "allocguard-system"
     journal: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    otlp_endpoint: str | None = None
 
 
 def serve(settings: Settings, log: Log | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Raises PolicyErrors, CertificateError, OSError (a path of the cluster that is not
-    there, a journal that cannot be), CannotConnect (no credentials), JournalInUseError or CannotListenError where it
-    cannot begin.
+    there, a journal that cannot be), CannotConnect (no credentials), JournalInUseError, CannotTraceError or
+    CannotListenError where it cannot begin.
     """
     log = log or Log()
     if threading.current_thread() is threading.main_thread():
@@ -141,6 +143,7 @@ def _count(service: Service, journal: Journal | None) -> None:
 
 def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Journal | None) -> None:
     """Serve with a view of the live cluster, and the controllers that were asked for, in a thread of their own."""
+    tracing = Tracing(settings.otlp_endpoint, log)
     background = Background()
     ended: list[Check] = []
 
@@ -176,6 +179,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         service.may_hold = controllers.may_hold
         service.gate_evidence = controllers.rollouts.gate_evidence
         controllers.rollouts.carried = service.slice_reviews.carried
+        controllers.rollouts.tracing = tracing
         controllers.observed.dropped = service.slice_reviews.dropped
         controllers.observed.refusals = service.allocations.refusals
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
@@ -192,6 +196,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         background.stop(api.close(), DRAIN)
     finally:
         background.stop()
+        tracing.close()
 
 
 def run(

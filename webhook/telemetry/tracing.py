@@ -63,7 +63,7 @@ class Tracing:
             try:
                 self._sender = Sender(endpoint, log)
             except ValueError as error:
-                raise CannotTraceError(f"OTEL_* of the environment: {str(error).lower()}") from error
+                raise CannotTraceError(f"OTEL_* of the environment: {str(error).lower().rstrip('.')}") from error
 
     def span(
         self,
