@@ -236,7 +236,9 @@ def test_a_hold_that_ends_by_itself_takes_the_taint_away(world: World) -> None:
     world.play(scene)
 
 
-def test_a_pool_is_tainted_after_a_while_and_let_go_at_once(world: World) -> None:
+def test_a_pool_is_tainted_after_a_while_and_let_go_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopped_pools, "SETTLED", 0.5)
+
     async def scene() -> None:
         world.see(HALF)
         await asyncio.sleep(0.05)
@@ -247,7 +249,7 @@ def test_a_pool_is_tainted_after_a_while_and_let_go_at_once(world: World) -> Non
         begun = asyncio.get_running_loop().time()
         world.see(WHOLE)
         await until(lambda: not world.api.stored)
-        assert asyncio.get_running_loop().time() - begun < 0.1
+        assert asyncio.get_running_loop().time() - begun < 0.8, "by the event, before the next look without one"
 
     world.play(scene)
     assert world.api.writes == [f"create {POOL}", f"delete {POOL}"]
@@ -338,35 +340,45 @@ def test_one_that_was_deleted_is_made_again(world: World) -> None:
 
 
 def test_who_edits_again_and_again_is_answered_at_a_bounded_rate(world: World) -> None:
+    """Ten times at once, then once a second."""
     world.see(rollout(hold=HOLD))
+    seconds: list[float] = []
 
     async def scene() -> None:
+        clock = asyncio.get_running_loop().time
         await until(lambda: DRIVERS in world.api.stored)
-        for number in range(150):
+        begun, number = clock(), 0
+        while clock() < begun + 2 or len(world.api.writes) < 11:
             edited = deepcopy(world.api.stored[DRIVERS])
             edited["spec"]["taint"]["value"] = f"v{number}"
             world.api.keep(edited)
+            number += 1
             await asyncio.sleep(0.01)
+        seconds.append(clock() - begun)
 
     world.play(scene)
-    assert 10 <= len(world.api.writes) <= 14, "ten at once, then one a second"
+    assert 11 <= len(world.api.writes) <= 1 + 10 + seconds[0]
 
 
 def test_a_text_that_changes_all_the_time_is_written_now_and_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taints, "AGAIN", 0.3)
+    seconds: list[float] = []
 
     async def scene() -> None:
+        clock = asyncio.get_running_loop().time
         world.see(HALF)
         await until(lambda: POOL in world.api.stored)
+        begun = clock()
         for count in range(3, 103):
             world.see(slice_of(grp(), count=count))
             await asyncio.sleep(0.01)
         await until(lambda: "1 of 102 slices" in str(world.api.stored[POOL]["metadata"]["annotations"]))
+        seconds.append(clock() - begun)
 
     world.play(scene)
-    assert 3 <= len(world.api.writes) <= 6
+    assert 2 <= len(world.api.writes) <= 2 + seconds[0] / 0.3
 
 
 def test_the_next_leader_goes_on_with_what_is_there(world: World) -> None:
@@ -545,7 +557,7 @@ def test_devices_of_full_zones_are_tainted_while_they_are_wanted(world: World) -
 
 
 def test_very_many_rules_come_in_rounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taints, "_PACE", 0.2)
+    monkeypatch.setattr(taints, "_PACE", 1.0)
     bad = rollout(hold={**HOLD, "badMappings": sorted(world.view.snapshot.slices["s1"].digests)})
     other = grp(nodeAllocatableResourceMappings={"cpu": {"capacityKey": "cpus", "allocationMultiplier": "2"}})
     for number in range(3, 123):
