@@ -86,7 +86,7 @@ Examples:
 )
 @click.option("--apply", is_flag=True, help="Apply instead of printing; with --static, write the files.")
 @click.option("--static", is_flag=True, help="The registration as files of the API server, without the API.")
-@click.option("--url", type=Url(), help="With --static: where the API server reaches the guard.")
+@click.option("--url", type=Url("https"), help="With --static: where the API server reaches the guard.")
 @click.option(
     "--ca-file", type=click.Path(path_type=Path), metavar="F", help="With --static: who issued its certificate."
 )
