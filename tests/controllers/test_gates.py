@@ -20,6 +20,7 @@ from webhook.cluster.kinds import KINDS
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import gates
 from webhook.controllers.gates import Gates
+from webhook.controllers.places import Places
 from webhook.facts.waiting import Waiting
 from webhook.kube.core import GATE
 from webhook.telemetry.log import Log
@@ -73,6 +74,18 @@ class Server(Memory):
         return made
 
 
+class Untainted:
+    """Where there are no taints."""
+
+    possible = False
+
+    def want(self, full: object) -> None:
+        """No."""
+
+    def stands(self, wanted: object) -> bool:
+        return False
+
+
 class World:
     """A cluster, the view of it, and the controller."""
 
@@ -87,7 +100,8 @@ class World:
 
     def begun(self) -> Gates:
         """A controller that knows nothing of one before it."""
-        made = Gates(self.api, self.view, lambda fact: self.holds, self.log, lambda: NOW)  # type: ignore[arg-type]  # the same methods
+        places = Places(self.api, self.view, Untainted(), lambda: NOW, "me")  # type: ignore[arg-type]  # the same methods
+        made = Gates(self.api, self.view, lambda fact: self.holds, places, self.log, lambda: NOW)  # type: ignore[arg-type]
         made.on_release = self._release
         return made
 

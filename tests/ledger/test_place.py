@@ -56,9 +56,10 @@ def account(snapshot: Snapshot) -> Account:
 
 def places(snapshot: Snapshot) -> tuple[Reservation, ...]:
     user = pod_in(snapshot)
-    found = place_on(user, wanted_claims(user, snapshot), snapshot, account(snapshot), NOW)
+    claims = wanted_claims(user, snapshot)
+    found = place_on(user, claims, snapshot, account(snapshot), NOW)
     assert isinstance(found, Place)
-    return place_reservations(user, found, NOW, "leader")
+    return place_reservations(user, claims, found, NOW, "leader")
 
 
 def held(snapshot: Snapshot, version: str = "9") -> Snapshot:

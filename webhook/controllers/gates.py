@@ -22,17 +22,19 @@ from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
 from webhook.controllers.events import event, tell
 from webhook.controllers.pace import Pace
+from webhook.controllers.places import Places
 from webhook.facts.pool_survey import Reason
 from webhook.facts.steering import ungate_patch
 from webhook.facts.waiting import Waiting
+from webhook.facts.zone_choice import RULE as CHOICE
 from webhook.kube.core import GATE, Pod
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.telemetry.log import Log
 
 REASON = "ClaimsHeld"
-# The fact for which policies hold pods.
-WAITING = "pod.waitingProblems"
+# The facts for which policies hold pods.
+WAITING, ZONES = "pod.waitingProblems", "pod.zoneChoiceProblems"
 # Pods released a second, and at once after a while of nothing; as many are told what they wait for. Writes that are
 # under way at one time.
 RATE, BURST, AT_ONCE = 50.0, 50, 8
@@ -42,8 +44,6 @@ GATHER, LOOK, ROUND, LATER, LONGEST = 0.2, 1.0, 1.0, 30.0, 30.0
 # To see who waits takes a while where many do. For so many times as long it is not done again, after a change that may
 # let somebody go on and without any: the rest of the time is for others.
 _SOON, _SHARE = 3, 10
-# Changes of these are looked at at once, those of others within LOOK.
-_WAKING = frozenset({"DriverRollout", "ResourceSlice"})
 # What is no trouble: the pod was changed, or is gone, since it was looked at; the event is there.
 _OVERTAKEN = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY})
 # What says nothing about the pod: it may be tried again at the next look.
@@ -74,12 +74,14 @@ class Gates:
         api: Api,
         cluster: Cluster,
         holds: Callable[[str], bool],
+        places: Places,
         log: Log,
         clock: Callable[[], datetime],
     ) -> None:
         self._api = api
         self._cluster = cluster
         self._holds = holds
+        self._places = places
         self._log = log
         self._clock = clock
         self.on_release: Callable[[], object] = int
@@ -94,6 +96,9 @@ class Gates:
         self._told: set[str] = set()
         self._written: dict[str, tuple[Pod, float, str]] = {}
         self._waiting: Counter[str] = Counter()
+        # Whether nodes are chosen by zones, and which pods had none at this look and at the one before.
+        self._zones = False
+        self._crowded, self._before = set[str](), set[str]()
         self._left = False
         self._took = self._soonest = self._end = self._silent = 0.0
 
@@ -105,7 +110,7 @@ class Gates:
         try:
             while True:
                 await self._something()
-                await asyncio.sleep(max(GATHER, _SOON * self._took) + pause)
+                await asyncio.sleep(pause + (0.0 if self._left else max(GATHER, _SOON * self._took)))
                 problem = await self.look()
                 told = problem or next((each for *_, each in self._written.values() if each), "")
                 if told and told != self._problem:
@@ -122,8 +127,10 @@ class Gates:
         return [("gates", True, "; ".join([f"ok, but {told[0]}" if told else "ok", *told[1:], *waiting]))]
 
     def _heard(self, kind: str, key: Key, before: Snapshot, after: Snapshot) -> None:
-        # A gate that is gone, as ours at each release, and pods that have none are nothing to look at.
-        if (kind in _WAKING and after.gated_pods) or (kind == "Pod" and key in after.gated_pods):
+        """Look at once for a pod that is new, and when slices or what an operator says of drivers have changed."""
+        new = key in after.gated_pods and key not in before.gated_pods
+        edited = kind == "ResourceSlice" or before.rollout_specs is not after.rollout_specs
+        if (kind == "Pod" and new) or (edited and after.gated_pods):
             self._wake.set()
 
     async def _something(self) -> None:
@@ -141,6 +148,9 @@ class Gates:
         self._told &= present
         self._written = {uid: each for uid, each in self._written.items() if uid in present}
         waits = self._waits(snapshot)
+        self._zones = self._holds(ZONES)
+        (self._places.begin if self._zones else self._places.idle)()
+        self._crowded, self._before = set(), self._crowded
         free: deque[Pod] = deque()
         held: deque[tuple[Pod, Reason]] = deque()
         counts: Counter[str] = Counter()
@@ -150,16 +160,24 @@ class Gates:
             if pod.deleting:
                 continue
             reason = waits(pod)
+            # What is seen once may be over in a moment, as when the pod before it gets its devices.
+            passing = reason is None
+            if reason is None and self._zones:
+                reason = await self._room(pod)
             if reason is None:
                 free.append(pod)
                 continue
             counts[reason.rule] += 1
-            if pod.uid not in self._told:
+            if passing:
+                self._crowded.add(pod.uid)
+            if pod.uid not in self._told and (not passing or pod.uid in self._before):
                 held.append((pod, reason))
         self._waiting = counts
         self._took = time.monotonic() - begun
         self._soonest, self._end = begun + max(GATHER, _SOON * self._took), begun + max(ROUND, _SHARE * self._took)
         problem, self._untold = await asyncio.gather(self._release(free, snapshot, waits), self._tell(held))
+        if self._zones:
+            await self._places.end()
         self._left = bool(free or held)
         return problem
 
@@ -167,10 +185,12 @@ class Gates:
         """What tells why a pod has to wait."""
         return Waiting(snapshot, self._clock()).pod if self._holds(WAITING) else lambda pod: None
 
-    def _over(self) -> bool:
-        """Whether it is time to see again who waits."""
-        now = time.monotonic()
-        return now > (self._soonest if self._wake.is_set() else self._end)
+    async def _room(self, pod: Pod) -> Reason | None:
+        """Why there is no node for the pod by its zones."""
+        try:
+            return await self._places.reason(pod)
+        except (ApiError, Unreachable) as error:
+            return Reason(CHOICE, f"a pod that cannot be read: {error}", "the pod, to see which nodes it may have")
 
     async def _release(self, pods: deque[Pod], seen: Snapshot, waits: Waits) -> str:
         """Lift the gates of ``pods``, taken from the left, for as long as there is time or until none can be lifted;
@@ -178,9 +198,9 @@ class Gates:
         """
         released = 0
         problem = ""
-        while pods and not self._over():
+        while pods and time.monotonic() < self._end:
             now = self._cluster.snapshot
-            if now.rollouts is not seen.rollouts:
+            if now.rollout_specs is not seen.rollout_specs:
                 # A hold stops what was about to go on; what else has changed is seen at the next look.
                 seen, waits = now, self._waits(now)
             batch: list[Pod] = []
@@ -192,7 +212,7 @@ class Gates:
             pods.extendleft(reversed(batch[given:]))
             outcomes = await asyncio.gather(*map(self._lift, batch[:given]))
             released += outcomes.count("released")
-            failed = [each for each in outcomes if each not in ("released", "overtaken")]
+            failed = [each for each in outcomes if each not in ("released", "overtaken", "waits")]
             problem = problem or next(iter(failed), "")
             if failed and len(failed) == given:
                 break
@@ -211,10 +231,20 @@ class Gates:
         return None if pod is written and time.monotonic() - at < LATER else pod
 
     async def _lift(self, pod: Pod) -> str:
-        """Take our gate away, and no other: ``released``, ``overtaken`` by somebody else's write, or the problem."""
+        """Take our gate away, and no other: ``released``, ``overtaken`` by somebody else's write, ``waits`` for a node,
+        or the problem.
+        """
         gates: Json = {"spec": {"schedulingGates": [{"name": name} for name in pod.gates]}}
         body = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}, *ungate_patch(gates, GATE)]
         try:
+            chosen = await self._places.take(pod) if self._zones else []
+            if isinstance(chosen, Reason):
+                self._waiting[chosen.rule] += 1
+                self._crowded.add(pod.uid)
+                if pod.uid not in self._told and pod.uid in self._before:
+                    await self._say(pod, chosen)
+                return "waits"
+            body += chosen
             await self._api.patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", body, "json")
         except Unreachable as error:
             return str(error)
@@ -234,7 +264,7 @@ class Gates:
         if time.monotonic() < self._silent:
             pods.clear()
             return self._untold
-        while pods and not self._over():
+        while pods and time.monotonic() < (self._soonest if self._wake.is_set() else self._end):
             given = self._telling.take(min(AT_ONCE, len(pods)))
             problems = await asyncio.gather(*[self._say(*pods.popleft()) for _ in range(given)])
             if problem := next(filter(None, problems), ""):

@@ -24,6 +24,7 @@ from webhook.controllers.holding import Holding
 from webhook.controllers.leader import Leader
 from webhook.controllers.node_ledgers import NodeLedgers
 from webhook.controllers.observed import Observed
+from webhook.controllers.places import Places
 from webhook.controllers.policy_status import PolicyStatus
 from webhook.controllers.registration import Registration
 from webhook.controllers.rollout_status import RolloutStatus
@@ -101,13 +102,15 @@ class Controllers:
         self._leader = Leader(api, settings.namespace, LEASE, identity, log)
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
         self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
-        self.gates = Gates(api, cluster, partial(holds, policies), log, clock)
+        taints = Taints(api, cluster, log, clock)
+        places = Places(api, cluster, taints, clock, socket.gethostname())
+        self.gates = Gates(api, cluster, partial(holds, policies), places, log, clock)
         self.observed = Observed(api, cluster, log, clock)
         self.rollouts = RolloutStatus(api, cluster, log, clock)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
-            "device taints": Taints(api, cluster, log, clock),
+            "device taints": taints,
             "rollout status": self.rollouts,
         }
         # One that only answers is registered by others, who see to its certificates and its policies.

@@ -43,14 +43,13 @@ _FIX = "release a claim there, or ask for less"
 
 
 class Place(Struct, frozen=True):
-    """A node for a pod. ``groups`` are the choices that fit, those of claim ``number`` having it in each choice;
-    ``full`` are the devices to taint first, since their zones have no room. ``room`` tells how often the node could
-    take the least that the claims cost, None where that is nothing.
+    """A node for a pod. ``groups`` are the choices that fit, for each request of its claims; ``full`` are the devices
+    to taint first, since their zones have no room. ``room`` tells how often the node could take the least that the
+    claims cost, None where that is nothing.
     """
 
     node: str
     hostname: str
-    claims: tuple[Claim, ...]
     groups: Sequence[Sequence[Choice]]
     full: tuple[TaintWanted, ...]
     room: Fraction | None
@@ -128,7 +127,7 @@ def place_on(
         short = _short(groups, found, room)
         if not short:
             taints = tuple(TaintWanted(*identity, reason) for identity, reason in full.items())
-            return Place(node.name, hostname, claims, groups, taints, _free(groups, found.account))
+            return Place(node.name, hostname, groups, taints, _free(groups, found.account))
         for (zone, resource), asked in sorted(short.items()):
             full |= dict.fromkeys(
                 _too_much(groups, zone, resource, room.zones[zone, resource]),

@@ -25,16 +25,18 @@ from webhook.kube.quantity import Number
 from webhook.ledger.reserve import taken
 
 
-def place_reservations(pod: Pod, place: Place, now: datetime, holder: str) -> tuple[Reservation, ...]:
-    """What to hold on the node of ``place``: for each of its claims the least that it costs there, in a zone where all
-    of its devices are of that zone, and once the request of ``pod``, with the least overhead (1.37). Nothing for a
-    claim that may cost nothing; whatever else it may cost is judged when it is allocated.
+def place_reservations(
+    pod: Pod, claims: tuple[Claim, ...], place: Place, now: datetime, holder: str
+) -> tuple[Reservation, ...]:
+    """What to hold on the node of ``place``, which was found for ``claims`` or for equal ones: for each the least that
+    it costs there, in a zone where all of its devices are of that zone, and once the request of ``pod``, with the least
+    overhead (1.37). Nothing for a claim that may cost nothing; what else it may cost is judged when it is allocated.
     """
-    charges: dict[str, list[BookedCharge]] = {claim.id: [] for claim in place.claims}
+    charges: dict[str, list[BookedCharge]] = {claim.id: [] for claim in claims}
     mapped: dict[str, Number] = {}
     overhead: dict[str, Number] = {}
     for choices in place.groups:
-        claim = place.claims[choices[0].claim]
+        claim = claims[choices[0].claim]
         made = _charges(claim, choices)
         charges[claim.id] += made
         for row in made:
@@ -60,7 +62,7 @@ def place_reservations(pod: Pod, place: Place, now: datetime, holder: str) -> tu
             stamp(now, "microseconds"),
             holder,
         )
-        for claim in place.claims
+        for claim in claims
         if charges[claim.id]
     )
 
