@@ -36,11 +36,11 @@ class Reference(click.ParamType[str]):
 
 
 class Url(click.ParamType[str]):
-    """Where a server is found: by one of ``schemes``, without query and user, as webhook configurations want it."""
+    """Where a server is: by ``scheme`` or one of ``others``, without query and user, as webhooks want it."""
 
-    def __init__(self, *schemes: str) -> None:
-        self.name = f"{schemes[0]}://HOST:PORT"
-        self._schemes = schemes
+    def __init__(self, scheme: str, *others: str) -> None:
+        self.name = f"{scheme}://HOST:PORT"
+        self._schemes = (scheme, *others)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The URL, without a slash at its end."""
