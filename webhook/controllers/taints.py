@@ -66,7 +66,7 @@ class Taints:
         self._running = False
 
     def _begin(self) -> None:
-        # All rules there are, also those of others, and what was found right about ours.
+        # All rules there are, also those of others; what was last written or found right of ours, and when written.
         self._rules: dict[str, Json] = {}
         self._right: dict[str, tuple[TaintWanted, Json]] = {}
         self._written: dict[str, float] = {}
@@ -191,13 +191,14 @@ class Taints:
         """
         wanted = {each.name: each for each in self._wanted()}
         self._right = {name: held for name, held in self._right.items() if name in wanted}
+        self._written = {name: at for name, at in self._written.items() if name in wanted}
         due = [(each, target) for each in wanted.values() if (target := self._due(kind, each)) is not None]
         # What is not known at present stays as it was.
         gone = [] if self._pools.unknown else [r for name, r in self._rules.items() if name not in wanted and ours(r)]
-        whole, single = [t for each, t in due if not each.pool], [t for each, t in due if each.pool]
-        problem = await self._all(self._write(kind, each) for each in whole[:_ROUND])
+        whole, single = [pair for pair in due if not pair[0].pool], [pair for pair in due if pair[0].pool]
+        problem = await self._all(self._write(kind, *pair) for pair in whole[:_ROUND])
         problem = await self._all(self._remove(kind, each) for each in gone[:_ROUND]) or problem
-        problem = await self._all(self._write(kind, each) for each in single[:_ROUND]) or problem
+        problem = await self._all(self._write(kind, *pair) for pair in single[:_ROUND]) or problem
         return problem, max(len(whole), len(gone), len(single)) > _ROUND
 
     def _due(self, kind: Kind, wanted: TaintWanted) -> Json | None:
@@ -235,15 +236,16 @@ class Taints:
                 group.create_task(one(write))
         return problems[0] if problems else ""
 
-    async def _write(self, kind: Kind, target: Json) -> None:
-        name = text(mapping(target.get("metadata")).get("name"))
-        told, there = self._heard_of, name in self._rules
+    async def _write(self, kind: Kind, wanted: TaintWanted, target: Json) -> None:
+        name, told = wanted.name, self._heard_of
+        there = name in self._rules
         if there:
             # With the resourceVersion of what was seen: an edit that was not seen yet is not written over.
             written = await self._api.update(f"{kind.path}/{name}", target)
         else:
             written = await self._api.create(kind.path, target)
         self._written[name] = time.monotonic()
+        self._right[name] = wanted, written
         if self._heard_of == told:
             # What was told meanwhile is newer than the answer: somebody may have edited or deleted it since.
             self._rules[name] = written
