@@ -1,0 +1,63 @@
+"""The steps of a rollout as spans, in one trace that is found by the UID of the DriverRollout."""
+
+from __future__ import annotations
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.guarding import deployed
+from tests.e2e.kinds import path
+from tests.e2e.scenes import CPU_DRIVER, cpu_claim, shared_cpus
+from tests.e2e.test_rollout_cli import digests, ran, standing
+from tests.e2e.test_rollout_status import CANARY, SELECTED, Rollout, events
+from tests.e2e.waiting import eventually, steady
+from tests.telemetry.receiver import Receiver
+
+
+def test_every_step_is_a_span_and_a_receiver_that_is_gone_disturbs_nobody(cluster: Cluster) -> None:
+    with Receiver() as receiver:
+        guard = deployed(cluster, f"--otlp-endpoint={receiver.url}")
+        driver = shared_cpus(cluster, labels=CANARY)  # type: ignore[arg-type] # amounts and labels alike
+        rollout = Rollout(cluster, **SELECTED, promotion={"quietDays": 7})
+        rollout.wait("Held", "False")
+        cpu_claim(cluster, "c1", 2)
+        cluster.pod("p1", claims=["c1"])
+        cluster.scheduled("p1")
+        before = standing(cluster)
+        name = driver.name
+
+        def step(reason: str, *command: str) -> None:
+            code, out, err = ran(cluster, *command)
+            assert code == 0, (out, err)
+            eventually(lambda: events(cluster, name, reason))
+
+        step("Held", "hold", name, "--reason", "books half")
+        rollout.wait("Held", "True")
+        (digest,) = digests(cluster, driver)
+        step("ResumedAt", "resume", name, "--at-mapping", digest)
+        step("DrillPassed", "drill", name, "Rollback", "--record")
+        eventually(lambda: len(receiver.spans) == 3)
+
+    # Nobody listens any more.
+    step("Resumed", "resume", name)
+    rollout.wait("Held", "False")
+    [told] = eventually(lambda: guard.lines(event="spans not sent"))
+    assert (told["level"], told["url"]) == ("warning", receiver.url)
+    steady(lambda: len(guard.lines(event="spans not sent")) == 1, during=12)
+    with Receiver(receiver.port) as back:
+        step("StageChanged", "promote", name, "--override", "dana", "--reason", "demo")
+        eventually(lambda: rollout.status()["stage"] == "Expanding")
+        # What is queued is sent at the end.
+        assert guard.stop() == 0
+    spans = [*receiver.spans, *back.spans]
+    assert [span.name for span in spans][:3] == ["rollout.hold", "rollout.resume", "rollout.drill"]
+    assert spans[-1].name == "rollout.stage"
+    uid = cluster.as_admin.get(path("DriverRollout", name))["metadata"]["uid"]
+    assert {span.trace for span in spans} == {uid.replace("-", "")}
+    assert {span.attributes["allocguard.driver"] for span in spans} == {cluster.name(CPU_DRIVER)}
+    hold, resume, drill, *_, stage = (span.attributes for span in spans)
+    assert hold["allocguard.hold.reason"] == "books half"
+    assert resume["allocguard.mapping.digest"] == [digest]
+    assert (drill["allocguard.drill"], drill["allocguard.verdict"]) == ("Rollback", "passed")
+    assert stage["allocguard.message"].endswith("by the word of dana: demo")
+    known = {each["message"] for each in events(cluster, name)}
+    assert {span.attributes["allocguard.message"] for span in spans} <= known
+    assert standing(cluster) == before
