@@ -3,6 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.bench import fleet
+from tests.facts.test_zone_choice import cluster, cpus, gpus
+from tests.ledger.builders import container, old, pod
 from webhook.facts.gates_found import GateEvidence
 from webhook.kube.core import GATE
 from webhook.kube.release import Release
@@ -99,3 +101,11 @@ def test_the_gate_of_each_component() -> None:
     states = {key[1:] for key in found if key[0] == "feature_gate"}
     assert states == {("kube-apiserver", "off"), ("kube-scheduler", "unknown"), ("kubelet", "unknown")}
     assert {found["feature_gate", *each] for each in states} == {1}
+
+
+def test_a_pod_whose_zone_is_to_be_chosen_says_so() -> None:
+    gated = pod("p", container(claims=("g",)), claims=("g",), node_name="")
+    gated["spec"]["schedulingGates"] = [{"name": GATE}]
+    found = gauges(POLICIES, cluster(cpus(), gpus(old("4")), gated), Book(), NOW, {}, {})
+    rows = [sample for family in found for sample in family.samples if sample.name == "allocguard_pods_gated"]
+    assert [(sample.labels, sample.value) for sample in rows] == [({"reason": "zone-to-choose"}, 1)]

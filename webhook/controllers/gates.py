@@ -37,7 +37,7 @@ REASON = "ClaimsHeld"
 WAITING, ZONES = "pod.waitingProblems", "pod.zoneChoiceProblems"
 # Pods released a second, and at once after a while of nothing; as many are told what they wait for. Writes that are
 # under way at one time.
-RATE, BURST, AT_ONCE = 50.0, 50, 8
+RATE, BURST, AT_ONCE = 50.0, 50, 16
 # Seconds: in which changes are gathered, between two looks without any, for which writes go on after a look, until a
 # pod is tried again whose write changed nothing, and at most between two tries while writes fail.
 GATHER, LOOK, ROUND, LATER, LONGEST = 0.2, 1.0, 1.0, 30.0, 30.0
