@@ -106,6 +106,6 @@ def test_the_gate_of_each_component() -> None:
 def test_a_pod_whose_zone_is_to_be_chosen_says_so() -> None:
     gated = pod("p", container(claims=("g",)), claims=("g",), node_name="")
     gated["spec"]["schedulingGates"] = [{"name": GATE}]
-    found = gauges(POLICIES, cluster(cpus(), gpus(old("4")), gated), Book(), NOW, {}, {})
+    found = gauges(POLICIES, cluster(cpus(), gpus(old("4")), gated), Book(), NOW, {}, {}, EVIDENCE)
     rows = [sample for family in found for sample in family.samples if sample.name == "allocguard_pods_gated"]
     assert [(sample.labels, sample.value) for sample in rows] == [({"reason": "zone-to-choose"}, 1)]
