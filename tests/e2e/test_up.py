@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.e2e import build
 
@@ -17,7 +18,7 @@ COMMAND = [sys.executable, "-m", "tests.e2e.up"]
 
 
 def test_it_runs_until_it_is_interrupted() -> None:
-    command = [*COMMAND, build.releases()[0]]
+    command = [*COMMAND, build.releases()[0], "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stdout is not None
@@ -31,7 +32,7 @@ def test_it_runs_until_it_is_interrupted() -> None:
             server = found["clusters"][0]["cluster"]["server"]
             with httpx.Client(verify=trust, trust_env=False) as client:
                 nodes = client.get(f"{server}/api/v1/nodes").json()["items"]
-            assert [node["metadata"]["name"] for node in nodes] == ["n1"]
+            assert [node["metadata"]["name"] for node in nodes] == ["n1", "n2"]
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
             assert not access.parent.exists()
@@ -43,3 +44,10 @@ def test_another_release_is_refused() -> None:
     done = subprocess.run([*COMMAND, "1.12"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"has 1.12, needs one of {', '.join(build.KUBERNETES)}\n"
+
+
+@pytest.mark.parametrize("asked", [["0"], ["x"], ["2", "3"]])
+def test_a_number_of_nodes_that_is_none_is_refused(asked: list[str]) -> None:
+    done = subprocess.run([*COMMAND, build.releases()[0], *asked], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"has {' '.join(asked)}, needs how many nodes it is to have, 1 to 99\n"
