@@ -357,8 +357,10 @@ def test_a_claim_that_is_not_made_yet_is_waited_for() -> None:
         user["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
         template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "spec": {"spec": free["spec"]}}
         world = World(*machine("n1"), {**template, "metadata": {"name": "t", "namespace": "ns"}}, user)
-        assert await world.look() == []
-        assert world.gates.checks() == [("gates", True, "ok; 1 wait: zone-to-choose")]
+        for _ in range(3):
+            assert await world.look() == []
+        assert world.gates.checks() == [("gates", True, "ok; 1 wait: claim-not-made")]
+        assert world.told == {}
         user["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "p1"}]}
         world.see(free, user)
         assert await world.look() == ["p1"]

@@ -22,7 +22,7 @@ from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
 from webhook.controllers.events import event, tell
 from webhook.controllers.pace import Pace
-from webhook.controllers.places import Places
+from webhook.controllers.places import UNMADE, Places
 from webhook.facts.pool_survey import Reason
 from webhook.facts.steering import ungate_patch
 from webhook.facts.waiting import Waiting
@@ -160,17 +160,18 @@ class Gates:
             if pod.deleting:
                 continue
             reason = waits(pod)
-            # What is seen once may be over in a moment, as when the pod before it gets its devices.
-            passing = reason is None
+            lasts = reason is not None
             if reason is None and self._zones:
                 reason = await self._room(pod)
             if reason is None:
                 free.append(pod)
                 continue
             counts[reason.rule] += 1
-            if passing:
+            if not lasts and reason.rule != UNMADE:
+                # What is seen once may be over in a moment, as when the pod before it gets its devices.
                 self._crowded.add(pod.uid)
-            if pod.uid not in self._told and (not passing or pod.uid in self._before):
+                lasts = pod.uid in self._before
+            if lasts and pod.uid not in self._told:
                 held.append((pod, reason))
         self._waiting = counts
         self._took = time.monotonic() - begun

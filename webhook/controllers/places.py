@@ -31,6 +31,8 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.place import place_reservations, placed
 
+# The rule of pods whose claims are just being made.
+UNMADE = "claim-not-made"
 # Nodes that a pod is offered, and devices that are tainted for all pods.
 MOST_NODES, MOST_TAINTS = 64, 256
 # Waiting pods that are read at one moment, to see which nodes they may have.
@@ -155,7 +157,7 @@ class Places:
         claims = self._claims(pod)
         unmade = next((claim for claim in claims if not claim.uid), None)
         if unmade is not None:
-            return Reason(RULE, f"claim {unmade.name}, which is not made yet", "the claim, to hold a place for it")
+            return Reason(UNMADE, f"claim {unmade.name}, which is not made yet", "the claim, to hold a place for it")
         need = await self._judged(pod, claims)
         if any(map(self._usable, need.places or ())):
             return None
