@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from webhook.facts.account import ClaimPart, add
 from webhook.facts.bookings import allocated_as, made_for, released

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
+
 from webhook.facts.account import ClaimPart, add
 from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.placement import consumers
@@ -22,8 +24,7 @@ Category = Literal["missing", "surplus", "amount", "pod-status"]
 AS_BOOKED = "as booked in the pod status"
 
 
-@dataclass(frozen=True, slots=True)
-class ChargeKey:
+class ChargeKey(Struct, frozen=True, gc=False, cache_hash=True):
     """What makes a charge one and the same, whatever version its mapping has: seen again it is not charged again."""
 
     claim_uid: str
@@ -37,8 +38,7 @@ class ChargeKey:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True, gc=False):
     """One amount of one resource of a node (and of a zone, if it is known), caused by one device of a claim.
 
     ``pods`` are the pods the claim is reserved for (``namespace/name``); the slice fields tell which version of the

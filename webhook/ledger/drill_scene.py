@@ -238,7 +238,7 @@ class Scene:
 
     def replayed(self) -> list[Difference]:
         """What does not come out again of the export of everything so far."""
-        said = statement(Book(), self.snapshot)
+        said = statement(self._book, self.snapshot)
         export = Export(self.now, self.release, self.begins, self.objects, tuple(self.events), said)
         return [*replay(read_export(export_json(export))).differences]
 

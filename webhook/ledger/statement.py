@@ -77,6 +77,8 @@ class _Comparison:
             if mine is None or theirs is None:
                 yield self._absent(_NODE, "", name, mine, "node-account", "account")
                 continue
+            if mine == theirs:
+                continue
             found = self._unlike("", _leaves(mine, "uid", "resources"), _leaves(theirs, "uid", "resources"))
             yield from _about(_NODE, "", name, "node-account-differs", "amount", found)
             zones = (_zones(each) for each in (mine, theirs))
@@ -87,6 +89,8 @@ class _Comparison:
             mine, theirs = before.get((namespace, name)), after.get((namespace, name))
             if mine is None or theirs is None:
                 yield self._absent(_POD, namespace, name, mine, "pod-status", "status entry")
+                continue
+            if mine == theirs:
                 continue
             found = self._unlike("", _leaves(mine, "uid", "node", "entries"), _leaves(theirs, "uid", "node", "entries"))
             yield from _about(_POD, namespace, name, "pod-status-differs", "pod-status", found)
