@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.controllers.memory import Memory
-from webhook.cluster.api import ApiError
-from webhook.controllers.events import event, tell
+from webhook.cluster.api import ApiError, Unreachable
+from webhook.controllers.events import event, tell, tell_again
 from webhook.kube.names import dns_subdomain
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -47,3 +47,38 @@ def test_what_is_told_once_has_a_name_of_object_and_reason() -> None:
         asyncio.run(twice())
     assert caught.value.status == 409
     assert list(api.objects) == [f"/api/v1/namespaces/ns/events/{names[0]}"]
+
+
+def test_what_is_told_again_is_counted_whoever_else_counts() -> None:
+    api = Memory()
+    place = "/api/v1/namespaces/ns/events"
+
+    async def told(minutes: int, message: str = "m") -> None:
+        made = event(POD, "A", message, NOW + timedelta(minutes=minutes), once="b")
+        await tell_again(api, made)  # type: ignore[arg-type]
+
+    async def thrice() -> None:
+        await told(0)
+        await told(1)
+        fetch = api.get
+
+        async def overtaken(path: str, **params: object) -> dict[str, Any]:
+            found = await fetch(path, **params)
+            api.get = fetch  # type: ignore[method-assign]
+            await told(2)
+            return found
+
+        api.get = overtaken  # type: ignore[method-assign]
+        await told(3)
+
+    asyncio.run(thrice())
+    [stored] = [obj for path, obj in api.objects.items() if path.startswith(place)]
+    assert stored["count"] == 4
+    assert (stored["firstTimestamp"], stored["lastTimestamp"]) == ("2026-11-30T12:00:00Z", "2026-11-30T12:03:00Z")
+
+
+def test_what_cannot_be_counted_is_an_error() -> None:
+    api = Memory()
+    api.fail = 1
+    with pytest.raises(Unreachable):
+        asyncio.run(tell_again(api, event(POD, "A", "m", NOW, once="b")))  # type: ignore[arg-type]

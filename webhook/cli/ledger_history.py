@@ -11,7 +11,7 @@ import click
 
 from webhook.cli import sources
 from webhook.cli.console import Unusable, note, out, paint, wrapped
-from webhook.cli.options import Where, cluster_options, output_option
+from webhook.cli.options import Where, cluster_options, now, output_option
 from webhook.cli.report import plural
 from webhook.kube.finding import one_line
 
@@ -45,13 +45,21 @@ def export(journal: Path | None, where: Where, at: datetime) -> int:
 
     With --journal the events are those that `serve --journal` has written; the accounts are then those of the cluster
     that is named, or, without one, what the events give.
+
+    An export of a live cluster is an event about each DriverRollout that is held.
     """
     from webhook.cli.output import dump
     from webhook.ledger.export import export_json
 
     sources.check_stdin(where.clusters)
-    made = _of_cluster(where, at) if journal is None else _of_journal(journal, where, at)
-    out(dump(export_json(made), "json"))
+    begun = now()
+    made, snapshot = _of_cluster(where, at) if journal is None else _of_journal(journal, where, at)
+    value = export_json(made)
+    out(dump(value, "json"))
+    if where.named_live or (journal is None and not where.clusters):
+        from webhook.cli import rollout_told
+
+        rollout_told.exported(where, snapshot, value["digest"], begun)
     return 0
 
 
@@ -138,7 +146,7 @@ def diff(a: str, b: str | None, where: Where, at: datetime, output: str) -> int:
     if b is not None and (where.clusters or where.named_live):
         raise click.UsageError("two exports are given, and a cluster too; leave one of them out")
     one = read(a)
-    other = read(b) if b is not None else _of_cluster(where, at)
+    other = read(b) if b is not None else _of_cluster(where, at)[0]
     names = (f"as in {a}", f"in {b or 'the cluster'}")
     value = {
         "equal": not (found := compared(one.statement, other.statement, names)),
@@ -149,11 +157,12 @@ def diff(a: str, b: str | None, where: Where, at: datetime, output: str) -> int:
     return _tell(value, output)
 
 
-def _of_cluster(where: Where, at: datetime) -> Export:
+def _of_cluster(where: Where, at: datetime) -> tuple[Export, Snapshot]:
     from webhook.cluster.recorder import Kept
 
     recorder = Kept()
-    return of_snapshot(sources.cluster(where, recorder).snapshot, recorder, at)
+    snapshot = sources.cluster(where, recorder).snapshot
+    return of_snapshot(snapshot, recorder, at), snapshot
 
 
 def of_snapshot(snapshot: Snapshot, kept: Kept, at: datetime) -> Export:
@@ -166,7 +175,7 @@ def of_snapshot(snapshot: Snapshot, kept: Kept, at: datetime) -> Export:
     return Export(at, snapshot.release, at, kept_objects(kept.objects), (), said)
 
 
-def _of_journal(folder: Path, where: Where, at: datetime) -> Export:
+def _of_journal(folder: Path, where: Where, at: datetime) -> tuple[Export, Snapshot]:
     from webhook.ledger.book import Book
     from webhook.ledger.export import Export
     from webhook.ledger.fold import fold
@@ -188,7 +197,8 @@ def _of_journal(folder: Path, where: Where, at: datetime) -> Export:
     objects = tuple(event.object for event in found.begins if event.object is not None)
     begins = max((event.observed for event in (found.begins or found.events[:1])), default=at)
     said = statement(Book(), snapshot)
-    return Export(at, release, begins, objects, tuple(found.events), said, tuple(found.gaps), found.digest)
+    made = Export(at, release, begins, objects, tuple(found.events), said, tuple(found.gaps), found.digest)
+    return made, snapshot
 
 
 def read(file: str) -> Export:

@@ -10,7 +10,7 @@ import click
 
 from webhook.cli import rollout_read, sources
 from webhook.cli.console import Unusable, note, out
-from webhook.cli.options import Time, Where, cluster_options, output_option
+from webhook.cli.options import Time, Where, cluster_options, now, output_option
 from webhook.kube.rollout import DRILLS
 
 if TYPE_CHECKING:
@@ -175,12 +175,14 @@ Exit code 1: a gate failed. What spec.promotion does not ask for is told, and de
 @output_option("text", "json", "yaml", "markdown")
 def check(driver: str, history: str | None, where: Where, at: datetime, output: str) -> int:
     """The promotion report of DRIVER: coverage, hold, drills, replay, days without a difference, capacity, pending
-    time, duplicates and zone failures, each with what there is and what is needed.
+    time, duplicates and zone failures, each with what there is and what is needed. That of a live cluster is an event
+    about the DriverRollout, too.
     """
     from webhook.cli.output import dump
     from webhook.cli.rollout_view import report_json, report_markdown, report_text
 
     sources.check_stdin([history] if history is not None else [], where.clusters)
+    begun = now()
     snapshot, kept = rollout_read.read(where, driver)
     report, days = rollout_read.report(driver, snapshot, kept, at, history)
     value = report_json(report, at, days)
@@ -188,6 +190,10 @@ def check(driver: str, history: str | None, where: Where, at: datetime, output: 
         out(report_text(value))
     else:
         out(report_markdown(value) if output == "markdown" else dump(value, output))
+    if not where.clusters:
+        from webhook.cli import rollout_told
+
+        rollout_told.checked(where, snapshot, report, begun)
     return 0 if report.passed else 1
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Literal
 
-from webhook.cluster.api import Api
+from webhook.cluster.api import Api, ApiError
 from webhook.facts.times import stamp
 from webhook.kube.finding import one_line
-from webhook.kube.raw import Json
+from webhook.kube.raw import Json, integer
 
 # The namespace of events about objects that have none, and how long a message is shown.
 CLUSTER, _LONGEST = "default", 1024
+# How often an event is counted again that others count at the same time.
+_TRIES = 5
 
 
 def event(
@@ -21,16 +24,17 @@ def event(
     message: str,
     now: datetime,
     kind: Literal["Normal", "Warning"] = "Normal",
-    once: bool = False,
+    once: object = None,
 ) -> Json:
     """The v1 Event about the object ``involved`` (``apiVersion``, ``kind``, ``namespace`` where it has one, ``name``,
-    ``uid``). ``once``: its name is that of object and reason, so that a second one is refused as being there already.
+    ``uid``). With ``once`` its name is that of object, reason and what ``once`` says, so that a second one is refused
+    as being there already.
     """
     namespace = involved.get("namespace") or CLUSTER
     prefix = f"{involved['name'][:200].rstrip('-.')}."
     metadata = {"namespace": namespace, "generateName": prefix}
-    if once:
-        mark = sha256(f"{involved['uid']}/{reason}".encode()).hexdigest()[:16]
+    if once is not None:
+        mark = sha256(f"{involved['uid']}/{reason}/{once}".encode()).hexdigest()[:16]
         metadata = {"namespace": namespace, "name": f"{prefix}{mark}"}
     return {
         "apiVersion": "v1",
@@ -49,4 +53,30 @@ def event(
 
 async def tell(api: Api, made: Json) -> None:
     """Write an :func:`event`. Raises ApiError and Unreachable."""
-    await api.create(f"/api/v1/namespaces/{made['metadata']['namespace']}/events", made)
+    await api.create(_path(made), made)
+
+
+async def tell_again(api: Api, made: Json) -> None:
+    """Write an :func:`event` that has a name, or count once more the one that is there. As :func:`tell`."""
+    place = f"{_path(made)}/{made['metadata']['name']}"
+    for left in reversed(range(_TRIES)):
+        try:
+            await tell(api, made)
+            return
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+        try:
+            stored = await api.get(place)
+            version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
+            count = {"count": integer(stored.get("count")) + 1, "lastTimestamp": made["lastTimestamp"]}
+            await api.patch(place, {"metadata": version, **count}, "merge")
+            return
+        except ApiError as error:
+            # Counted by somebody else meanwhile, or gone.
+            if not left or error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                raise
+
+
+def _path(made: Json) -> str:
+    return f"/api/v1/namespaces/{made['metadata']['namespace']}/events"

@@ -85,10 +85,7 @@ def told(stored: Json, rollout: DriverRollout) -> Json:
 def step_event(step: Step, rollout: DriverRollout, now: datetime) -> Json:
     """The event of ``step``. The same step has the same name, so that a second one is refused."""
     involved = {"apiVersion": API_VERSION, "kind": "DriverRollout", "name": rollout.driver, "uid": rollout.uid}
-    made = event(involved, step.reason, step.message, now, step.kind)
-    name = sha256(f"{rollout.uid}/{step.reason}/{step.mark}".encode()).hexdigest()[:16]
-    prefix = made["metadata"].pop("generateName")
-    return {**made, "metadata": {**made["metadata"], "name": f"{prefix}{name}"}}
+    return event(involved, step.reason, step.message, now, step.kind, once=str(step.mark))
 
 
 def trace(tracing: Tracing, step: Step, rollout: DriverRollout, now: datetime) -> None:

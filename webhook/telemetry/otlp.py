@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, SpanContext, TraceFlags, format_span_id, format_trace_id
 
-from webhook.telemetry.log import Log
+from webhook.telemetry.tracing import Lines
 
 # Seconds: what is queued is sent at the end, and at most one line of the log tells of trouble.
 _FLUSH, _QUIET = 2.0, 60.0
@@ -31,7 +31,7 @@ _TRACE: ContextVar[int] = ContextVar("trace")
 class Sender:
     """A provider of its own: nothing else in the process is traced. Any thread may use it."""
 
-    def __init__(self, endpoint: str, log: Log | None) -> None:
+    def __init__(self, endpoint: str, log: Lines | None) -> None:
         trouble = _Trouble(endpoint, log)
         logger = logging.getLogger("opentelemetry")
         logger.handlers = [trouble]
@@ -94,7 +94,7 @@ class _GivenTrace(RandomIdGenerator):
 class _Trouble(logging.Handler):
     """Tells of trouble once, until spans have come through again; what the SDK has to say goes nowhere else."""
 
-    def __init__(self, endpoint: str, log: Log | None) -> None:
+    def __init__(self, endpoint: str, log: Lines | None) -> None:
         super().__init__(logging.WARNING)
         self._endpoint = endpoint
         self._log = log

@@ -9,20 +9,29 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from string import hexdigits
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from webhook.telemetry.log import Log
+from webhook.telemetry.log import Level
 
 if TYPE_CHECKING:
     from webhook.telemetry.otlp import Sender
 
 HOLD, RESUME, STAGE, DRILL = "rollout.hold", "rollout.resume", "rollout.stage", "rollout.drill"
+EXPORT, CHECK = "rollout.export", "rollout.check"
 
 DRIVER_KEY, STAGE_KEY = "allocguard.driver", "allocguard.stage"
 HOLD_REASON_KEY, DIGEST_KEY = "allocguard.hold.reason", "allocguard.mapping.digest"
+EXPORT_KEY = "allocguard.export.digest"
 DRILL_KEY, VERDICT_KEY, MESSAGE_KEY = "allocguard.drill", "allocguard.verdict", "allocguard.message"
 
 Attributes = Mapping[str, str | Sequence[str]]
+
+
+class Lines(Protocol):
+    """What is told where spans cannot be sent: the log, or a command's own lines."""
+
+    def write(self, level: Level, event: str, **fields: object) -> None:
+        """Write one line; never blocks, never raises."""
 
 
 class CannotTraceError(Exception):
@@ -54,7 +63,7 @@ class Tracing:
     CannotTraceError.
     """
 
-    def __init__(self, endpoint: str | None, log: Log | None = None) -> None:
+    def __init__(self, endpoint: str | None, log: Lines | None = None) -> None:
         self._sender: Sender | None = None
         if endpoint is not None:
             # Imported only where it is wanted: it takes a while.
