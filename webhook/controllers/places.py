@@ -70,13 +70,17 @@ class Tainting(Protocol):
 
 
 class _Need:
-    """What equal pods need: where they fit is looked at once for all. ``keep`` are the objects that its key names."""
+    """What equal pods need: where they fit is looked at once for all. ``keep`` are the objects that its key names,
+    ``changed`` the nodes whose ledgers were written since ``places`` were found.
+    """
 
     def __init__(self, keep: object) -> None:
         self.keep = keep
         self.found: dict[str, tuple[Account, Place | Reason]] = {}
+        self.nodes: list[str] = []
         self.places: list[Place] | None = None
-        self.reason: Reason | None = None
+        self.reason = _unfit()
+        self.changed: set[str] = set()
 
 
 class Places:
@@ -117,7 +121,7 @@ class Places:
         if time.monotonic() - self._fresh > AGAIN:
             self._fresh, self._needs = time.monotonic(), {}
         for need in self._needs.values():
-            need.places = need.reason = None
+            need.places = None
         self._asked, self._wanted, self._accounts, self._reads = {}, {}, {}, MOST_READS
         self._placed = {
             each.pod_uid: node
@@ -137,7 +141,7 @@ class Places:
             claims = self._claims(pod)
             need = self._need(pod, claims)
             for name in self._offered.get(uid, (node,)):
-                found = self._look(need, pod, claims, name)
+                found = self._own(pod, claims, name) if name == node else self._look(need, pod, claims, name)
                 if isinstance(found, Place):
                     self._want(found)
             await asyncio.sleep(0)
@@ -158,15 +162,15 @@ class Places:
         unmade = next((claim for claim in claims if not claim.uid), None)
         if unmade is not None:
             return Reason(UNMADE, f"claim {unmade.name}, which is not made yet", "the claim, to hold a place for it")
-        need = await self._judged(pod, claims)
-        if any(map(self._usable, need.places or ())):
+        places, reason = await self._judged(pod, claims)
+        if any(map(self._usable, places)):
             return None
-        if need.places and self._taints.possible and (pod.uid in self._raw or self._reads):
+        if places and self._taints.possible and (pod.uid in self._raw or self._reads):
             # Which of them it may have is to be known before any device is tainted.
             self._reads -= pod.uid not in self._raw
-            chosen = self._chosen(need, await self._read(pod))
+            chosen = self._chosen(places, reason, await self._read(pod))
             return chosen if isinstance(chosen, Reason) else None
-        return need.reason
+        return reason
 
     async def take(self, pod: Pod) -> list[Json] | Reason:
         """What narrows ``pod`` to the nodes where it fits, once a place is held on one of them; nothing where nothing
@@ -178,7 +182,7 @@ class Places:
         claims = self._claims(pod)
         async with self._turn:
             for _ in range(_TRIES):
-                offered = self._chosen(await self._judged(pod, claims), raw)
+                offered = self._chosen(*await self._judged(pod, claims), raw)
                 if isinstance(offered, Reason):
                     return offered
                 # A place that it has already costs no other.
@@ -194,10 +198,12 @@ class Places:
         unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": seen}
         return [unchanged, *hostnames_patch(raw, [each.hostname for each in offered])]
 
-    def _chosen(self, need: _Need, raw: Json) -> list[Place] | Reason:
-        """The places that the raw pod may have, or why it has none now; what has to be tainted for it is wanted."""
+    def _chosen(self, places: list[Place], reason: Reason, raw: Json) -> list[Place] | Reason:
+        """Those of ``places`` that the raw pod may have, or why it has none now; what has to be tainted for it is
+        wanted.
+        """
         nodes = self._snapshot.nodes
-        may = [each for each in need.places or () if allowed(raw, nodes[each.node])]
+        may = [each for each in places if allowed(raw, nodes[each.node])]
         usable = [each for each in may if self._usable(each)]
         if usable:
             return usable
@@ -205,7 +211,7 @@ class Places:
             if self._taints.possible:
                 self._want(may[0])
             return may[0].full[0].reason
-        return need.reason if need.reason is not None and not need.places else _unfit()
+        return _unfit() if places else reason
 
     async def _hold(self, pod: Pod, claims: tuple[Claim, ...], place: Place) -> bool:
         """Hold ``place`` for ``pod``; False when the ledger was another one meanwhile."""
@@ -223,9 +229,8 @@ class Places:
         self._ours[node.name] = written.ledger
         self._snapshot = self._snapshot.with_ledger(written.ledger)
         self._accounts.pop(node.name, None)
-        for need in (*self._needs.values(), *self._asked.values()):
-            need.found.pop(node.name, None)
-            need.places = None
+        for need in self._asked.values():
+            need.changed.add(node.name)
         if written.done:
             self._placed[pod.uid] = node.name
         return written.done
@@ -256,7 +261,6 @@ class Places:
         known = [snapshot.claims.get((pod.namespace, name)) for name in pod.claim_names.values()]
         given = [claim for claim in known if claim is not None and claim.allocation is not None]
         key: _Key = (
-            pod.uid if pod.uid in self._placed else "",
             *asked,
             id(pod.containers),
             id(pod.init_containers),
@@ -271,30 +275,50 @@ class Places:
         self._asked[key] = need
         return need
 
-    async def _judged(self, pod: Pod, claims: tuple[Claim, ...]) -> _Need:
-        """The need of ``pod`` with its places, best first, or the reason why there are none."""
+    async def _judged(self, pod: Pod, claims: tuple[Claim, ...]) -> tuple[list[Place], Reason]:
+        """The places for ``pod``, best first, and the reason to tell where there is none."""
         need = self._need(pod, claims)
         if need.places is None:
             found: list[Place | Reason] = []
-            for number, node in enumerate(nodes_for(claims, pod, self._snapshot)):
+            need.nodes = nodes_for(claims, pod, self._snapshot)
+            for number, node in enumerate(need.nodes):
                 if number % _BREATH == _BREATH - 1:
                     await asyncio.sleep(0)
                 found.append(self._look(need, pod, claims, node))
             need.places = sorted((each for each in found if isinstance(each, Place)), key=better)
-            need.reason = _why(found, need.places)
-        return need
+            need.reason, need.changed = _why(found, need.places), set()
+        if need.changed:
+            again = [self._look(need, pod, claims, node) for node in need.nodes if node in need.changed]
+            need.places = _with(need.places, again, need.changed)
+            need.reason, need.changed = _why([*again, need.reason], need.places), set()
+        mine = self._placed.get(pod.uid)
+        if mine is None:
+            return need.places, need.reason
+        # What is held for the pod itself stands in its way nowhere.
+        return _with(need.places, [self._own(pod, claims, mine)], {mine}), need.reason
 
     def _look(self, need: _Need, pod: Pod, claims: tuple[Claim, ...], node: str) -> Place | Reason:
-        if node not in self._accounts:
-            self._accounts[node] = self._book.account(self._snapshot, node)
-        account = self._accounts[node]
-        if account is None:
-            return _unfit()
+        account = self._account(node)
         before, found = need.found.get(node, (None, None))
-        if found is None or before is not account:
+        if account is not None and (found is None or before is not account):
             found = place_on(pod, claims, self._snapshot, account, self._clock())
             need.found[node] = account, found
-        return found
+        return found or _unfit()
+
+    def _own(self, pod: Pod, claims: tuple[Claim, ...], node: str) -> Place | Reason:
+        account = self._account(node)
+        return _unfit() if account is None else place_on(pod, claims, self._snapshot, account, self._clock())
+
+    def _account(self, node: str) -> Account | None:
+        if node not in self._accounts:
+            self._accounts[node] = self._book.account(self._snapshot, node)
+        return self._accounts[node]
+
+
+def _with(places: list[Place], found: Sequence[Place | Reason], nodes: set[str]) -> list[Place]:
+    """``places`` with what was ``found`` on ``nodes``, best first."""
+    kept = [each for each in places if each.node not in nodes]
+    return sorted([*kept, *(each for each in found if isinstance(each, Place))], key=better)
 
 
 def _why(found: Sequence[Place | Reason], places: Sequence[Place]) -> Reason:
