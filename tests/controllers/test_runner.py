@@ -16,7 +16,7 @@ from tests.controllers.playing import running, until
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import certificates, leader, runner
 from webhook.controllers.gates import WAITING
-from webhook.controllers.runner import Check, Controllers, holds
+from webhook.controllers.runner import REFUSED, Check, Controllers, asks
 from webhook.server.run import Settings
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
@@ -201,9 +201,11 @@ def test_whether_any_policy_holds_pods_for_a_fact(tmp_path: Path, action: str, s
     spec = f"endpoint: mutate, matchConstraints: {{resourceRules: [{rule}]}}, action: {action}, {judged}"
     head = "apiVersion: allocguard.dev/v1alpha1\nkind: AdmissionPolicy\nmetadata: {name: p}\n"
     (tmp_path / "p.yaml").write_text(f"{head}spec: {{{spec}}}\n")
-    assert holds(PolicyStore([str(tmp_path)]), "pod.waitingProblems") is held
-    assert not holds(PolicyStore([str(tmp_path)], audit=True), "pod.waitingProblems")
+    assert asks(PolicyStore([str(tmp_path)]), "Hold", "pod.waitingProblems") is held
+    assert not asks(PolicyStore([str(tmp_path)], audit=True), "Hold", "pod.waitingProblems")
 
 
 def test_the_shipped_policies_hold_pods() -> None:
-    assert holds(PolicyStore([shipped()]), WAITING)
+    assert asks(PolicyStore([shipped()]), "Hold", WAITING)
+    assert asks(PolicyStore([shipped()]), "Deny", REFUSED)
+    assert not asks(PolicyStore([shipped()], audit=True), "Deny", REFUSED)

@@ -148,6 +148,18 @@ def test_a_pod_is_gated_for_as_long_as_it_has_our_gate() -> None:
     assert (len(lifted.gated_pods), lifted.pods["ns", "p3"].gates) == (0, ("other",))
 
 
+def test_a_pod_with_claims_is_unscheduled_while_the_scheduler_may_give_it_a_node_and_has_not() -> None:
+    snapshot = build([NOMINATED], Release())
+    assert [pod.name for pod in snapshot.unscheduled_pods.values()] == ["p2"]
+    for gone in (
+        {"spec": {**NOMINATED["spec"], "nodeName": "n1"}},
+        {"spec": {**NOMINATED["spec"], "schedulingGates": [{"name": "other"}]}},
+        {"spec": {}},
+        {"status": {"phase": "Failed"}},
+    ):
+        assert len(snapshot.put({**NOMINATED, **gone}).unscheduled_pods) == 0
+
+
 def test_a_status_of_a_rollout_changes_nothing_that_accounts_are_made_from() -> None:
     def told(version: str, **fields: Any) -> dict[str, Any]:
         metadata = {"name": "d.example", "resourceVersion": version}

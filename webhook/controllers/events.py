@@ -7,7 +7,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import Literal
 
-from webhook.cluster.api import Api, ApiError
+from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.facts.times import stamp
 from webhook.kube.finding import one_line
 from webhook.kube.raw import Json, integer
@@ -16,6 +16,7 @@ from webhook.kube.raw import Json, integer
 CLUSTER, _LONGEST = "default", 1024
 # How often an event is counted again that others count at the same time.
 _TRIES = 5
+_NEEDLESS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND})
 
 
 def event(
@@ -76,6 +77,20 @@ async def tell_again(api: Api, made: Json) -> None:
             # Counted by somebody else meanwhile, or gone.
             if not left or error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
+
+
+async def tell_once(api: Api, made: Json) -> str:
+    """Write an :func:`event` that has a name; the problem, empty where there is none. That it is there already, or that
+    its namespace is being removed, which takes no events, is no problem.
+    """
+    try:
+        await tell(api, made)
+    except Unreachable as error:
+        return str(error)
+    except ApiError as error:
+        if error.status not in _NEEDLESS and "being terminated" not in error.message:
+            return f"events of {made['metadata']['namespace']}/{made['involvedObject']['name']}: {error}"
+    return ""
 
 
 def _path(made: Json) -> str:

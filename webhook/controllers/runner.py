@@ -29,11 +29,14 @@ from webhook.controllers.policy_status import PolicyStatus
 from webhook.controllers.registration import Registration
 from webhook.controllers.rollout_status import RolloutStatus
 from webhook.controllers.taints import Taints
+from webhook.controllers.unscheduled import Unscheduled
 from webhook.registration.configurations import Address
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 
 LEASE = "allocguard"
+# The fact for which allocations are refused while their driver is stopped.
+REFUSED = "claim.rolloutProblems"
 # Seconds until a controller that failed is started again: the first time, at most, and how long it has to run for its
 # next failure to count as the first again.
 _FIRST, _LONGEST, _SOUND = 1.0, 60.0, 120.0
@@ -104,13 +107,16 @@ class Controllers:
         self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
         taints = Taints(api, cluster, log, clock)
         places = Places(api, cluster, taints, clock, socket.gethostname())
-        self.gates = Gates(api, cluster, partial(holds, policies), places, log, clock)
+        self.gates = Gates(api, cluster, partial(asks, policies, "Hold"), places, log, clock)
         self.observed = Observed(api, cluster, log, clock)
         self.rollouts = RolloutStatus(api, cluster, log, clock)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
             "device taints": taints,
+            "unscheduled pods": Unscheduled(
+                api, cluster, lambda: taints.possible or asks(policies, "Deny", REFUSED), log, clock
+            ),
             "rollout status": self.rollouts,
         }
         # One that only answers is registered by others, who see to its certificates and its policies.
@@ -188,11 +194,11 @@ class Controllers:
             pause = min(pause * 2, _LONGEST)
 
 
-def holds(policies: PolicyStore, fact: str) -> bool:
-    """Whether a policy that serves holds pods for what ``fact``, as ``pod.waitingProblems``, says."""
+def asks(policies: PolicyStore, action: str, fact: str) -> bool:
+    """Whether a policy that serves takes ``action`` for what ``fact``, as ``pod.waitingProblems``, says."""
     for compiled in policies.revision.policies:
         programs = [each.program for each in compiled.variables] + [each.program for each in compiled.validations]
-        if compiled.policy.action == "Hold" and any(fact in program.source for program in programs):
+        if compiled.policy.action == action and any(fact in program.source for program in programs):
             return True
     return False
 

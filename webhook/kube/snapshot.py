@@ -102,8 +102,8 @@ class Snapshot(Struct, frozen=True):
     device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
     by ``spec.nodeName``, ``nominated_pods`` pods with claims that have no node yet by ``status.nominatedNodeName``,
     ``claim_pods`` pods that use the claim (namespace, name), ``gated_pods`` those that our gate keeps from being
-    scheduled. ``seen`` tells by kind when the
-    view of it was last known to be current; kinds that are not in it, as those of files, are never stale.
+    scheduled, ``unscheduled_pods`` pods with claims that the scheduler may give a node and has not. ``seen`` tells by
+    kind when the view of it was last known to be current; kinds that are not in it, as those of files, are never stale.
     """
 
     release: Release = field(default_factory=Release)
@@ -134,6 +134,7 @@ class Snapshot(Struct, frozen=True):
     nominated_pods: Map[str, tuple[Pod, ...]] = Map()
     claim_pods: Map[Key, tuple[Pod, ...]] = Map()
     gated_pods: Map[Key, Pod] = Map()
+    unscheduled_pods: Map[Key, Pod] = Map()
     seen: Map[str, datetime] = Map()
 
     def put(self, obj: Json) -> Snapshot:
@@ -303,41 +304,47 @@ class Snapshot(Struct, frozen=True):
         )
 
     def _with_pod(self, pod: Pod) -> Snapshot:
-        claim_pods = self.claim_pods
+        key, claim_pods = (pod.namespace, pod.name), self.claim_pods
         for name in dict.fromkeys(pod.claim_names.values()):
             claim_pods = _add(claim_pods, (pod.namespace, name), pod, _by_place)
         return replace(
             self,
-            pods=self.pods.set((pod.namespace, pod.name), pod),
+            pods=self.pods.set(key, pod),
             pods_by_uid=self.pods_by_uid.set(pod.uid, pod) if pod.uid else self.pods_by_uid,
             node_pods=_add(self.node_pods, pod.node, pod, _by_place) if pod.node else self.node_pods,
             nominated_pods=_add(self.nominated_pods, pod.nominated, pod, _by_place)
             if _nominated(pod)
             else self.nominated_pods,
             claim_pods=claim_pods,
-            gated_pods=self.gated_pods.set((pod.namespace, pod.name), pod) if GATE in pod.gates else self.gated_pods,
+            gated_pods=self.gated_pods.set(key, pod) if GATE in pod.gates else self.gated_pods,
+            unscheduled_pods=self.unscheduled_pods.set(key, pod) if _unscheduled(pod) else self.unscheduled_pods,
         )
 
     def _without_pod(self, pod: Pod) -> Snapshot:
-        claim_pods = self.claim_pods
+        key, claim_pods = (pod.namespace, pod.name), self.claim_pods
         for name in dict.fromkeys(pod.claim_names.values()):
             claim_pods = _drop(claim_pods, (pod.namespace, name), pod, _by_place)
         uids = self.pods_by_uid
         return replace(
             self,
-            pods=self.pods.delete((pod.namespace, pod.name)),
+            pods=self.pods.delete(key),
             pods_by_uid=uids.delete(pod.uid) if uids.get(pod.uid) is pod else uids,
             node_pods=_drop(self.node_pods, pod.node, pod, _by_place),
             nominated_pods=_drop(self.nominated_pods, pod.nominated, pod, _by_place)
             if _nominated(pod)
             else self.nominated_pods,
             claim_pods=claim_pods,
-            gated_pods=self.gated_pods.delete((pod.namespace, pod.name)) if GATE in pod.gates else self.gated_pods,
+            gated_pods=self.gated_pods.delete(key) if GATE in pod.gates else self.gated_pods,
+            unscheduled_pods=self.unscheduled_pods.delete(key) if _unscheduled(pod) else self.unscheduled_pods,
         )
 
 
 def _nominated(pod: Pod) -> bool:
     return bool(pod.nominated and pod.claims) and not pod.node
+
+
+def _unscheduled(pod: Pod) -> bool:
+    return bool(pod.claims) and not (pod.node or pod.gates or pod.terminal)
 
 
 def _kind(obj: Json) -> str:
