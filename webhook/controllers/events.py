@@ -8,15 +8,19 @@ from http import HTTPStatus
 from typing import Literal
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.facts.pool_survey import Reason
 from webhook.facts.times import stamp
+from webhook.kube.core import Pod
 from webhook.kube.finding import one_line
 from webhook.kube.raw import Json, integer
 
 # The namespace of events about objects that have none, and how long a message is shown.
 CLUSTER, _LONGEST = "default", 1024
+# The reason of the event that tells a pod why its claims wait.
+CLAIMS_HELD = "ClaimsHeld"
 # How often an event is counted again that others count at the same time.
 _TRIES = 5
-_NEEDLESS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND})
+_NEEDLESS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 def event(
@@ -79,17 +83,17 @@ async def tell_again(api: Api, made: Json) -> None:
                 raise
 
 
-async def tell_once(api: Api, made: Json) -> str:
-    """Write an :func:`event` that has a name; the problem, empty where there is none. That it is there already, or that
-    its namespace is being removed, which takes no events, is no problem.
-    """
+async def tell_waiting(api: Api, pod: Pod, reason: Reason, now: datetime, once: object) -> str:
+    """Write the :func:`event` that tells ``pod`` why its claims wait; the problem, empty where there is none."""
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     try:
-        await tell(api, made)
+        await tell(api, event(about, CLAIMS_HELD, reason.text, now, "Warning", once))
     except Unreachable as error:
         return str(error)
     except ApiError as error:
+        # It was told already, or is gone. A namespace that is being removed takes no events, and its pods need none.
         if error.status not in _NEEDLESS and "being terminated" not in error.message:
-            return f"events of {made['metadata']['namespace']}/{made['involvedObject']['name']}: {error}"
+            return f"events of {pod.key}: {error}"
     return ""
 
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
-from webhook.controllers.events import event, tell
+from webhook.controllers.events import tell_waiting
 from webhook.controllers.pace import Pace
 from webhook.controllers.places import UNMADE, Places
 from webhook.facts.pool_survey import Reason
@@ -32,7 +32,6 @@ from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.telemetry.log import Log
 
-REASON = "ClaimsHeld"
 # The facts for which policies hold pods.
 WAITING, ZONES = "pod.waitingProblems", "pod.zoneChoiceProblems"
 # Pods released a second, and at once after a while of nothing; as many are told what they wait for. Writes that are
@@ -279,18 +278,11 @@ class Gates:
         return ""
 
     async def _say(self, pod: Pod, reason: Reason) -> str:
-        """Write the event that tells ``pod`` why it waits; the problem, empty where there is none."""
-        about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        try:
-            await tell(self._api, event(about, REASON, reason.text, self._clock(), "Warning", once=True))
-        except Unreachable as error:
-            return str(error)
-        except ApiError as error:
-            # A namespace that is being removed takes no events, and its pods need none.
-            if error.status not in _OVERTAKEN and "being terminated" not in error.message:
-                return f"events of {pod.key}: {error}"
-        self._told.add(pod.uid)
-        return ""
+        """Tell ``pod`` why it waits; the problem, empty where there is none."""
+        problem = await tell_waiting(self._api, pod, reason, self._clock(), once=True)
+        if not problem:
+            self._told.add(pod.uid)
+        return problem
 
 
 def _since(pod: Pod) -> tuple[str, str, str]:

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Protocol
 
 from webhook.cluster.api import Api
-from webhook.controllers.events import event, tell_once
-from webhook.controllers.gates import AT_ONCE, REASON
+from webhook.controllers.events import tell_waiting
+from webhook.controllers.gates import AT_ONCE
 from webhook.facts.pool_survey import Reason
 from webhook.facts.waiting import Waiting
 from webhook.kube.core import Pod
@@ -107,10 +107,8 @@ class Unscheduled:
         return sorted(found, key=lambda each: (each[0].created, each[0].key))
 
     async def _say(self, pod: Pod, reason: Reason) -> str:
-        """Write the event that tells ``pod`` why it waits; the problem, empty where there is none."""
-        about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        made = event(about, REASON, reason.text, self._clock(), "Warning", once=reason.rule)
-        if problem := await tell_once(self._api, made):
-            return problem
-        self._told.add((pod.uid, reason.rule))
-        return ""
+        """Tell ``pod`` why it waits; the problem, empty where there is none."""
+        problem = await tell_waiting(self._api, pod, reason, self._clock(), once=reason.rule)
+        if not problem:
+            self._told.add((pod.uid, reason.rule))
+        return problem
