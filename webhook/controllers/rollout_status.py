@@ -189,7 +189,7 @@ class RolloutStatus:
             zone_failures=failures,
             overcommitted=found.overcommitted,
         )
-        report = promotion(rollout, snapshot, evidence, now)
+        report = promotion(rollout, snapshot, evidence, now, found.coverage)
         made = status(rollout, found, since, calm, (count, p99))
         made |= {"duplicates": duplicates, "zoneFailures": failures, "promotion": promotion_json(report)}
         made |= told(stored, rollout)

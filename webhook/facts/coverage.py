@@ -13,6 +13,7 @@ from webhook.facts.pool_survey import Reason, current
 from webhook.facts.pools import Phase, pool_state
 from webhook.facts.rollout import held, qualifies, slice_canary_problems
 from webhook.kube.core import Node
+from webhook.kube.resource import Slice
 from webhook.kube.rollout import DriverRollout
 from webhook.kube.snapshot import Snapshot
 
@@ -40,14 +41,17 @@ def stage_nodes(rollout: DriverRollout, snapshot: Snapshot) -> list[Node]:
         return [node for _, node in sorted(snapshot.nodes.items()) if qualifies(rollout, node)]
     found: dict[str, Node] = {}
     for name in snapshot.driver_slices.get(rollout.driver, ()):
-        item = snapshot.slices[name]
-        if item.nodes.get("perDeviceNodeSelection") is True:
-            for device in item.devices:
-                chosen = str(device.nodes.get("nodeName") or "")
-                found.update((node.name, node) for node in target_nodes(chosen, device.nodes, snapshot))
-        else:
-            found.update((node.name, node) for node in target_nodes(item.node, item.nodes, snapshot))
+        found.update((node.name, node) for node in slice_nodes(snapshot.slices[name], snapshot))
     return [node for _, node in sorted(found.items())]
+
+
+def slice_nodes(item: Slice, snapshot: Snapshot) -> Iterator[Node]:
+    """The known nodes that ``item`` is for, some perhaps more than once."""
+    if item.nodes.get("perDeviceNodeSelection") is True:
+        for device in item.devices:
+            yield from target_nodes(str(device.nodes.get("nodeName") or ""), device.nodes, snapshot)
+    else:
+        yield from target_nodes(item.node, item.nodes, snapshot)
 
 
 def coverage(rollout: DriverRollout, snapshot: Snapshot, now: datetime, most: int = 8) -> Coverage:

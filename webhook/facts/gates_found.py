@@ -11,9 +11,10 @@ from heapq import nlargest
 
 from msgspec import Struct
 
-from webhook.facts.coverage import stage_nodes
+from webhook.facts.coverage import slice_nodes
 from webhook.facts.footprint import footprint
 from webhook.facts.placement import claim_node, consumers
+from webhook.facts.rollout import qualifies
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node
 from webhook.kube.release import NODE_ALLOCATABLE
@@ -115,7 +116,7 @@ def _kubelets(snapshot: Snapshot) -> Component:
     nodes = _concerned(snapshot)
     if not nodes:
         return Component(KUBELETS, None, "no node has mappings, or is to have some")
-    lacking = [node.name for node in nodes if NODE_ALLOCATABLE not in node.declared]
+    lacking = sorted(node.name for node in nodes if NODE_ALLOCATABLE not in node.declared)
     if not lacking:
         return Component(KUBELETS, True, f"declared by {_count(len(nodes))}")
     named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
@@ -123,16 +124,21 @@ def _kubelets(snapshot: Snapshot) -> Component:
 
 
 def _concerned(snapshot: Snapshot) -> list[Node]:
-    found: dict[str, Node] = {}
-    for rollout in snapshot.rollouts.values():
-        if rollout.stage in ("Canary", "Expanding") or rollout.driver in snapshot.mapped_slices:
-            found.update((node.name, node) for node in stage_nodes(rollout, snapshot))
-    for names in snapshot.mapped_slices.values():
-        for name in names:
-            node = snapshot.nodes.get(snapshot.slices[name].node)
-            if node is not None:
-                found[node.name] = node
-    return [found[name] for name in sorted(found)]
+    """The nodes that some stage is about, and those with mappings, in no order."""
+    under_way = [each for each in snapshot.rollouts.values() if each.stage in ("Canary", "Expanding")]
+    general = {each.driver for each in snapshot.rollouts.values() if each.stage == "General"} & {
+        *snapshot.mapped_slices
+    }
+    found = {
+        node.name: node
+        for node in snapshot.nodes.values()
+        if any(item.mapped or item.driver in general for item in snapshot.node_slices.get(node.name, ()))
+        or any(qualifies(rollout, node) for rollout in under_way)
+    }
+    for driver in general:
+        for name in snapshot.free_slices.get(driver, ()):
+            found.update((node.name, node) for node in slice_nodes(snapshot.slices[name], snapshot))
+    return [*found.values()]
 
 
 def _count(number: int) -> str:

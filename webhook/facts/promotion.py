@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from webhook.facts.coverage import coverage
+from webhook.facts.coverage import Coverage, coverage
 from webhook.facts.rollout import held
 from webhook.facts.times import duration, instant
 from webhook.kube.labels import matches
@@ -84,13 +84,21 @@ def next_stage(stage: str) -> str:
     return next(iter(STAGES[STAGES.index(stage) + 1 :]), "")
 
 
-def promotion(rollout: DriverRollout, snapshot: Snapshot, evidence: Evidence, now: datetime) -> Report:
-    """The promotion report of the driver of ``rollout``. Looks at every node of the stage.
+def promotion(
+    rollout: DriverRollout, snapshot: Snapshot, evidence: Evidence, now: datetime, covered: Coverage | None = None
+) -> Report:
+    """The promotion report of the driver of ``rollout``. Looks at every node of the stage, unless it is told what they
+    come to (``covered``).
 
     At stage Off nothing of the driver is in use, so there are canary nodes to have and nothing to measure.
     """
     asked = rollout.promotion or Promotion(None, None, (), None)
-    gates = [_coverage(rollout, asked, snapshot, now), _hold(rollout, now)]
+    gates = [
+        _canaries(rollout, snapshot)
+        if rollout.stage == "Off"
+        else _coverage(rollout, asked, covered or coverage(rollout, snapshot, now)),
+        _hold(rollout, now),
+    ]
     measured = [
         *(_drill(name, evidence.drills) for name in dict.fromkeys(asked.drills)),
         _replays(evidence),
@@ -123,14 +131,14 @@ def _moment(text: str) -> float:
     return moment.timestamp() if moment is not None else float("-inf")
 
 
-def _coverage(rollout: DriverRollout, asked: Promotion, snapshot: Snapshot, now: datetime) -> GateResult:
-    if rollout.stage == "Off":
-        selector = rollout.canary_selector
-        chosen = [each for each in snapshot.nodes.values() if selector is not None and matches(selector, each.labels)]
-        return GateResult(
-            "coverage", bool(chosen), _many(len(chosen), "canary node"), "a node that canaryNodeSelector chooses"
-        )
-    found = coverage(rollout, snapshot, now)
+def _canaries(rollout: DriverRollout, snapshot: Snapshot) -> GateResult:
+    selector = rollout.canary_selector
+    chosen = [each for each in snapshot.nodes.values() if selector is not None and matches(selector, each.labels)]
+    needs = "a node that canaryNodeSelector chooses"
+    return GateResult("coverage", bool(chosen), _many(len(chosen), "canary node"), needs)
+
+
+def _coverage(rollout: DriverRollout, asked: Promotion, found: Coverage) -> GateResult:
     has = f"{found.fresh} of {_many(found.nodes, 'node')} with a Fresh mapped pool ({found.percent}%)"
     if found.lacking:
         more = found.nodes - found.fresh - len(found.lacking)

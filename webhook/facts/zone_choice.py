@@ -53,29 +53,45 @@ class Tight(Struct, frozen=True):
 
 def must_choose(pod: Pod, snapshot: Snapshot) -> Reason | None:
     """Why the zone of a device of ``pod`` has to be chosen for the scheduler; None where none can come short, and for
-    zones of which nobody tells what they hold.
+    zones of which nobody tells what they hold. For many pods at one moment, ask one :class:`Choosing`.
 
     Looks at some nodes of each driver, which stand for all.
     """
-    for claim in wanted_claims(pod, snapshot):
-        for group in claim.groups if claim.allocation is None else ():
-            tight = _tight_for(group, snapshot)
-            if tight is not None:
-                has = f"devices of {' and '.join(tight.drivers)} in {tight}"
-                return Reason(RULE, has, _NEEDS, _FIX)
-    return None
+    return Choosing(snapshot).pod(pod)
 
 
-def _tight_for(group: RequestGroup, snapshot: Snapshot) -> Tight | None:
-    for alternative in group.alternatives:
-        for driver in drivers_of(alternative, snapshot) or snapshot.mapped_slices:
-            if driver not in snapshot.mapped_slices:
-                continue
-            for name in islice(snapshot.driver_slices.get(driver, ()), MOST_NODES):
-                for tight in tight_zones(snapshot.slices[name].node, snapshot):
-                    if driver in tight.drivers:
-                        return tight
-    return None
+class Choosing:
+    """Whose zones have to be chosen at one moment; each driver is looked at once, however many pods need it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._drivers: dict[str, Tight | None] = {}
+
+    def pod(self, pod: Pod) -> Reason | None:
+        """As :func:`must_choose`."""
+        for claim in wanted_claims(pod, self._snapshot):
+            for group in claim.groups if claim.allocation is None else ():
+                tight = self._group(group)
+                if tight is not None:
+                    has = f"devices of {' and '.join(tight.drivers)} in {tight}"
+                    return Reason(RULE, has, _NEEDS, _FIX)
+        return None
+
+    def _group(self, group: RequestGroup) -> Tight | None:
+        for alternative in group.alternatives:
+            for driver in drivers_of(alternative, self._snapshot) or self._snapshot.mapped_slices:
+                if driver not in self._drivers:
+                    self._drivers[driver] = next(_tight_of(driver, self._snapshot), None)
+                tight = self._drivers[driver]
+                if tight is not None:
+                    return tight
+        return None
+
+
+def _tight_of(driver: str, snapshot: Snapshot) -> Iterator[Tight]:
+    if driver in snapshot.mapped_slices:
+        for name in islice(snapshot.driver_slices.get(driver, ()), MOST_NODES):
+            yield from (t for t in tight_zones(snapshot.slices[name].node, snapshot) if driver in t.drivers)
 
 
 def tight_zones(node: str, snapshot: Snapshot) -> tuple[Tight, ...]:

@@ -15,7 +15,7 @@ from webhook.facts.pending import pending_claims
 from webhook.facts.pools import pool_state
 from webhook.facts.times import instant
 from webhook.facts.waiting import Waiting
-from webhook.facts.zone_choice import must_choose
+from webhook.facts.zone_choice import Choosing
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.charges import Category
@@ -75,8 +75,8 @@ def _pools(snapshot: Snapshot, now: datetime) -> Iterator[GaugeMetricFamily]:
 
 
 def _gated(snapshot: Snapshot, now: datetime) -> Counter[str]:
-    waits = Waiting(snapshot, now)
-    reasons = (waits.pod(pod) or must_choose(pod, snapshot) for pod in snapshot.gated_pods.values())
+    waits, zones = Waiting(snapshot, now), Choosing(snapshot)
+    reasons = (waits.pod(pod) or zones.pod(pod) for pod in snapshot.gated_pods.values())
     return Counter(DUE if reason is None else reason.rule for reason in reasons)
 
 
