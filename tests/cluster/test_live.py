@@ -624,6 +624,34 @@ def test_gates_that_cannot_be_read_are_those_of_the_release(
     eventually(lambda: seen.check("release") == (True, "ok, 1.36"))
 
 
+def test_where_the_gates_cannot_be_read_what_is_stored_tells(
+    server: FakeServer, view: Callable[..., View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "ASK_RELEASE", 0.05)
+    server.fail(lambda asked: asked.path == "/metrics", refusal(403, "Forbidden", "no"), times=10**6)
+    seen = synced(view())
+
+    def shown(costs: bool) -> bool:
+        async def tell() -> None:
+            seen.cluster.stored(costs)
+
+        seen.background.submit(tell()).result()
+        return seen.cluster.snapshot.release.drops_costs
+
+    assert shown(costs=False)
+    asked = len(server.requests("/metrics"))
+    eventually(lambda: len(server.requests("/metrics")) > asked + 2)
+    assert seen.cluster.snapshot.release.drops_costs, "it is not forgotten with the next question"
+    assert seen.cluster.snapshot.release.enabled(NODE_ALLOCATABLE)
+    assert seen.check("release")[1].endswith("and a slice shows that it drops what devices cost")
+    assert len(seen.events("release")) == 1
+    assert not shown(costs=True)
+    assert shown(costs=False)
+    server.faults.clear()
+    eventually(lambda: not seen.cluster.snapshot.release.drops_costs)
+    assert seen.check("release") == (True, "ok, 1.36")
+
+
 def test_metrics_that_do_not_come_are_waited_for_before_defaults_count(
     server: FakeServer, view: Callable[..., View]
 ) -> None:

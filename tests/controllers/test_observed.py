@@ -25,6 +25,10 @@ class World:
 
     def __init__(self, api: Memory, *more: Json) -> None:
         self.api, self.more = api, more
+        self.shown: list[bool] = []
+
+    def stored(self, costs: bool) -> None:
+        self.shown.append(costs)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -131,3 +135,12 @@ def test_a_count_that_was_not_written_is_written_later(error: Exception, problem
     controller.refusals = lambda: {DRIVER: (1, 0)}
     assert looks(controller, 3) == [problem, "", ""]
     assert api.objects[f"{PATH}/{DRIVER}"]["status"]["duplicates"] == 1
+
+
+def test_what_the_newest_slice_shows_is_taken_in_by_the_view() -> None:
+    world = World(Memory())
+    controller = Observed(world.api, world, Log(io.StringIO()), lambda: NOW)  # type: ignore[arg-type]
+    seen = iter([None, False, None, True])
+    controller.carried = lambda: (next(seen), "s1")
+    assert looks(controller, 4) == [""] * 4
+    assert world.shown == [False, True]

@@ -1,17 +1,22 @@
 """Feature gates: fields dropped in silence, nodes that do not declare the feature."""
 
+from dataclasses import replace
+
 import pytest
+from msgspec import structs
 
 from tests.facts.builders import gpu, grp, node, rules, samples, slice_of, world
 from webhook.facts.gate import slice_gate_problems
+from webhook.kube.release import Release
 from webhook.kube.resource import read_slice
 
 GATE = "DRANodeAllocatableResources"
 OVERHEAD = {"nodeAllocatableResources": {"memory": {"overhead": {"perPod": "1Gi"}}}}
 
 
-def judge(obj, *objs, minor=37, gates=None, old=None):
+def judge(obj, *objs, minor=37, gates=None, old=None, drops=False):
     snapshot = world(*objs, minor=minor, gates=gates)
+    snapshot = structs.replace(snapshot, release=replace(snapshot.release, drops_costs=drops))
     return slice_gate_problems(obj, read_slice(obj), snapshot, None if old is None else read_slice(old))
 
 
@@ -29,6 +34,13 @@ def test_a_gate_that_is_off_drops_the_costs():
     assert problem.path == "spec.devices[1].nodeAllocatableResourceMappings"
     assert problem.has == "costs in 1 device, dropped while DRANodeAllocatableResources is off"
     assert judge(slice_of(grp()), minor=36, gates={GATE: True}) == []
+
+
+def test_where_nothing_tells_what_became_of_the_last_slice_counts():
+    assert rules(judge(slice_of(grp()), minor=36, drops=True)) == ["gate-off-fields-dropped"]
+    assert judge(slice_of(grp()), minor=36) == []
+    # What is judged besides is judged as ever: another API server may store what this one drops.
+    assert Release(36, drops_costs=True).enabled(GATE)
 
 
 def test_v1beta1_is_told_where_its_own_field_is():

@@ -86,6 +86,7 @@ class LiveCluster:
         self._unanswered: set[str] = set()
         self._server = 0
         self._served: dict[str, bool] = {}
+        self._drops_costs = False
         self._silences = 0
         self._unread = False
         self._policies_changed = asyncio.Event()
@@ -157,6 +158,8 @@ class LiveCluster:
             return "failed: the API server has not said its version yet"
         judged = self.snapshot.release
         told = f"{judged}" if judged.minor == self._server else f"1.{self._server}, judged as {judged}"
+        if judged.drops_costs:
+            return f"ok, {told}, but its {GATES} cannot be read, and a slice shows that it drops what devices cost"
         if not self._served:
             return f"ok, {told}, but its {GATES} cannot be read: {DEFAULTS}"
         if self._unread:
@@ -205,7 +208,7 @@ class LiveCluster:
             self._unread = True
             self._trouble(GATES, error)
         minor = min(max(server, min(SUPPORTED)), max(SUPPORTED)) if self._minor is None else self._minor
-        release = Release(minor, {**self._served, **self._gates})
+        release = self._released(minor)
         if (server, release) != (self._server, self.snapshot.release):
             self._server = server
             self.snapshot = replace(self.snapshot, release=release)
@@ -213,6 +216,16 @@ class LiveCluster:
             level: Level = "info" if release.enabled(NODE_ALLOCATABLE) else "warning"
             off = sorted(name for name, on in release.gates.items() if not on)
             self._tell(level, "release", server=f"1.{self._server}", judged=f"1.{minor}", gatesOff=off)
+
+    def stored(self, costs: bool) -> None:
+        """Take in what the newest slice that tells shows of the API server: whether it stores what devices cost."""
+        if costs is self._drops_costs:
+            self._drops_costs = not costs
+            self.snapshot = replace(self.snapshot, release=self._released(self.snapshot.release.minor))
+
+    def _released(self, minor: int) -> Release:
+        gates = {**self._served, **self._gates}
+        return Release(minor, gates, self._drops_costs and NODE_ALLOCATABLE not in gates)
 
     async def _follow_policies(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.controllers.events import event, tell
-from webhook.controllers.rollout_status import PATH
+from webhook.controllers.rollout_status import PATH, Carried
 from webhook.kube.raw import Json, integer, mapping, text
 from webhook.kube.release import NODE_ALLOCATABLE
 from webhook.kube.rollout import API_VERSION
@@ -34,10 +34,13 @@ class World(Protocol):
     def snapshot(self) -> Snapshot:
         """What is known at this moment."""
 
+    def stored(self, costs: bool) -> None:
+        """Take in whether the API server stores what devices cost."""
+
 
 class Observed:
-    """The controller. ``dropped`` gives, once, a slice by driver that was stored without its costs; ``refusals`` counts
-    by driver since this replica began.
+    """The controller. ``dropped`` gives, once, a slice by driver that was stored without its costs, ``carried`` what
+    the newest slice shows that tells; ``refusals`` counts by driver since this replica began.
     """
 
     def __init__(self, api: Api, cluster: World, log: Log, clock: Callable[[], datetime]) -> None:
@@ -48,6 +51,7 @@ class Observed:
         self._untold: dict[str, str] = {}
         self._written: dict[str, Refusals] = {}
         self._problem = ""
+        self.carried: Carried = lambda: (None, "")
         self.dropped: Callable[[Snapshot], Mapping[str, str]] = lambda _: {}
         self.refusals: Callable[[], Mapping[str, Refusals]] = dict
 
@@ -69,6 +73,9 @@ class Observed:
         problem = ""
         snapshot = self._cluster.snapshot
         self._untold.update(self.dropped(snapshot))
+        kept, _ = self.carried()
+        if kept is not None:
+            self._cluster.stored(kept)
         for driver, name in list(self._untold.items()):
             try:
                 await self._tell(driver, name, snapshot)

@@ -13,14 +13,15 @@ from webhook.kube.snapshot import Snapshot
 def slice_gate_problems(obj: Json, item: Slice, snapshot: Snapshot, old: Slice | None = None) -> list[Finding]:
     """Gate problems of a slice as its writer sent it (``obj`` raw, ``item`` its model, ``old`` what is stored).
 
-    ``gate-off-fields-dropped`` (warning): the gate is off, the API server removes the costs and answers 201, unless the
-    stored slice already has some. ``node-not-declaring``: on 1.37 admission refuses costs for a node that does not list
-    the feature in ``status.declaredFeatures``; a 1.36 kubelet never does, so 1.36 is not judged.
+    ``gate-off-fields-dropped`` (warning): the gate is off, as the server says or as the last slice shows, the API
+    server removes the costs and answers 201, unless the stored slice already has some. ``node-not-declaring``: on 1.37
+    admission refuses costs for a node that does not list the feature in ``status.declaredFeatures``; a 1.36 kubelet
+    never does, so 1.36 is not judged.
     """
     release = snapshot.release
     field = FIELD_137 if release.minor >= 37 else FIELD_136
     version = text(mapping(obj).get("apiVersion"))
-    if not release.enabled(NODE_ALLOCATABLE):
+    if release.drops_costs or not release.enabled(NODE_ALLOCATABLE):
         return _dropped(obj, field, version) if old is None or not old.mapped else []
     if release.minor < 37 or not release.enabled("NodeDeclaredFeatures"):
         return []

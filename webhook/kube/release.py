@@ -54,10 +54,12 @@ class Release:
     """A minor release (36 or 37) and the gates that differ from its defaults.
 
     ``DRANodeAllocatableResources`` counts as on unless given: a guard of that feature is of no use without it.
+    ``drops_costs``: ``gates`` do not tell, and what is stored shows that it is off.
     """
 
     minor: int = 36
     gates: Mapping[str, bool] = field(default_factory=dict)
+    drops_costs: bool = False
 
     def enabled(self, gate: str) -> bool:
         """Whether the API server has ``gate`` on."""

@@ -180,6 +180,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
         service.gate_evidence = controllers.rollouts.gate_evidence
         controllers.rollouts.carried = service.slice_reviews.carried
         controllers.rollouts.tracing = tracing
+        controllers.observed.carried = service.slice_reviews.carried
         controllers.observed.dropped = service.slice_reviews.dropped
         controllers.observed.refusals = service.allocations.refusals
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
