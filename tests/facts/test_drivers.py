@@ -29,6 +29,21 @@ def drivers(*expressions, request=()):
         (['device.driver == "a.example"', 'device.driver == "b.example"'], ()),
         (["true", 'device.driver == "b.example"'], ("b.example",)),
         ([], ()),
+        (["'a.example' == device.driver"], ("a.example",)),
+        (['device.driver in ["b.example", "a.example"]'], ("a.example", "b.example")),
+        (['device.driver in ["a.example", "b" + ".example"]'], ()),
+        (
+            ['device.driver == "a.example" && (device.attributes["a"].x == 1 || device.attributes["a"].y)'],
+            ("a.example",),
+        ),
+        (['device.driver == "a.example" && device.attributes["a"].x || device.attributes["b"].y'], ()),
+        (['device.driver == "a.example" ? device.attributes["a.example"].x == 1 : true'], ()),
+        (['device.driver == "a.example" ? device.attributes["a.example"].x == 1 : false'], ("a.example",)),
+        (['(device.driver == "a.example") == false'], ()),
+        (['["device.driver == \\"a.example\\""].size() == 1'], ()),
+        (['["a.example"].exists(device, device == "a.example")'], ()),
+        (['device.driver == "a.example" &&'], ()),
+        (['device.driver == "a.example" && device.allowMultipleAllocations'], ("a.example",)),
     ],
 )
 def test_drivers_are_those_named_by_the_selectors(expressions, expected):

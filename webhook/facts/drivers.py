@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+from functools import lru_cache, reduce
 
+from webhook.cel import ast
+from webhook.facts.selectors import tree
 from webhook.kube.claims import Claim, DeviceRequest
 from webhook.kube.raw import mapping, members, text
 from webhook.kube.snapshot import Snapshot
 
-_DRIVER = re.compile(r"device\.driver\s*==\s*(?:\"([^\"\\]*)\"|'([^'\\]*)')")
+# Names of drivers; None where nothing is said, and any may do.
+_Drivers = frozenset[str] | None
 
 
 @lru_cache(maxsize=4096)
-def _named(expression: str) -> frozenset[str] | None:
-    """The drivers an expression compares ``device.driver`` with; None where it does not narrow the driver."""
-    found = frozenset(double or single for double, single in _DRIVER.findall(expression))
-    # A negation or another alternative may let other drivers in: then nothing is known.
-    loose = "!(" in expression.replace(" ", "") or expression.count("||") != max(0, len(found) - 1)
-    return None if loose or not found else found
+def _named(expression: str) -> _Drivers:
+    """The drivers of which a device has to be for an expression to be true."""
+    checked = tree(expression)
+    return None if checked is None else _of(checked)
+
+
+def _of(node: ast.Node) -> _Drivers:
+    match node:
+        case ast.Const(value=False):
+            return frozenset()
+        case ast.Call(function="_==_", arguments=(one, other)):
+            return _names(other) if _is_driver(one) else _names(one) if _is_driver(other) else None
+        case ast.Call(function="@in", arguments=(one, ast.MakeList(elements=elements, optional=optional))):
+            none: _Drivers = frozenset()
+            return reduce(_either, map(_names, elements), none) if _is_driver(one) and not optional else None
+        case ast.Call(function="_&&_", arguments=(one, other)):
+            return _both(_of(one), _of(other))
+        case ast.Call(function="_||_", arguments=(one, other)):
+            return _either(_of(one), _of(other))
+        case ast.Call(function="_?_:_", arguments=(test, yes, no)):
+            return _either(_both(_of(test), _of(yes)), _of(no))
+    return None
+
+
+def _is_driver(node: ast.Node) -> bool:
+    match node:
+        case ast.Select(operand=ast.Ident(name="device"), field="driver", test=False):
+            return True
+    return False
+
+
+def _names(node: ast.Node) -> _Drivers:
+    return frozenset({node.value}) if isinstance(node, ast.Const) and isinstance(node.value, str) else None
+
+
+def _both(one: _Drivers, other: _Drivers) -> _Drivers:
+    return other if one is None else one if other is None else one & other
+
+
+def _either(one: _Drivers, other: _Drivers) -> _Drivers:
+    return None if one is None or other is None else one | other
 
 
 def drivers_of(request: DeviceRequest, snapshot: Snapshot) -> tuple[str, ...]:
@@ -30,12 +67,7 @@ def drivers_of(request: DeviceRequest, snapshot: Snapshot) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _allowed(expressions: tuple[str, ...]) -> tuple[str, ...]:
-    allowed: frozenset[str] | None = None
-    for expression in expressions:
-        named = _named(expression)
-        if named is not None:
-            allowed = named if allowed is None else allowed & named
-    return tuple(sorted(allowed or ()))
+    return tuple(sorted(reduce(_both, map(_named, expressions), None) or ()))
 
 
 def claim_drivers(claim: Claim, snapshot: Snapshot) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from webhook.cel import (
     compile,  # noqa: A004  # its name in the design
     map_of,
 )
+from webhook.cel.ast import Node
 from webhook.cel.quantity import Quantity
 from webhook.cel.semver import Semver
 from webhook.facts.device_structure import LISTS
@@ -80,6 +81,14 @@ def compile_problems(expression: str, path: str, release: Release) -> list[Findi
         needs = "a CEL expression over device that gives true or false"
         return [cause(rule, path, "FieldValueInvalid", has, needs, program.hint)]
     return []
+
+
+def tree(expression: str) -> Node | None:
+    """The selector as a tree, as far as any API server takes it; None where none does."""
+    try:
+        return _environment(lists=True, shared=True).checker.check(expression)
+    except CelError:
+        return None
 
 
 def matches(expression: str, driver: str, device: Device) -> bool | None:
