@@ -8,7 +8,10 @@ from tests.facts.builders import NOW
 from webhook.facts.times import age, duration, instant, stamp
 
 
-@pytest.mark.parametrize("text", ["2026-11-20T09:00:00Z", "2026-11-20T10:00:00+01:00", "2026-11-20T09:00:00.000000Z"])
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-20T09:00:00Z", "2026-11-20T10:00:00+01:00", "2026-11-20T09:00:00.000000Z", "2026-11-20t09:00:00z"],
+)
 def test_an_instant_has_an_offset(text):
     assert instant(text) is not None
     assert age(text, NOW) == "30m"

@@ -18,7 +18,7 @@ def instant(text: str) -> datetime | None:
     if not _STAMP.fullmatch(text):
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())
         moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
