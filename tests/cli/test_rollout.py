@@ -348,7 +348,12 @@ def test_promote_stays_when_a_gate_fails_unless_somebody_answers_for_it(run, fil
 
 def test_an_override_is_complete_and_is_not_written_where_it_is_not_needed(run, files):
     where = files(*fleet(), rollout())
-    for given in (["--override", "dana"], ["--reason", "x"], ["--override", "dana", "--reason", " "]):
+    for given in (
+        ["--override", "dana"],
+        ["--reason", "x"],
+        ["--override", "dana", "--reason", " "],
+        ["--override", " ", "--reason", "x"],
+    ):
         ran = run("rollout", "promote", DRIVER, *where, *given)
         assert (ran.code, "--override and --reason belong together" in ran.err) == (2, True)
     ran = run("rollout", "promote", DRIVER, *where, "--override", "dana", "--reason", "x")

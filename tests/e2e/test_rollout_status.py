@@ -13,7 +13,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import GATE, SCHEDULER
 from tests.e2e.driver import Driver, per
 from tests.e2e.guard import Guard
-from tests.e2e.guarding import definitions, deployed
+from tests.e2e.guarding import asked, definitions, deployed
 from tests.e2e.kinds import path
 from tests.e2e.scenes import CPU_DRIVER, cpu_claim, entry, shared_cpus
 from tests.e2e.waiting import eventually, steady
@@ -160,6 +160,9 @@ def test_a_stage_goes_up_when_its_gates_have_passed_or_somebody_says_so(told: Cl
     # Neither without the gates, in one write, nor with the word of somebody about another stage.
     refused(stage="Expanding", promotion=None)
     refused(stage="Expanding", promotion={"override": {"by": "me", "reason": "r", "stage": "Off"}})
+    for nobody in ({"by": " ", "reason": "r"}, {"by": "me", "reason": "\n"}):
+        with pytest.raises(ApiError, match="should match"):
+            rollout.edit(stage="Expanding", promotion={"override": {**nobody, "stage": "Canary"}})
     passed = {"stage": "Canary", "passed": True}
     cluster.as_admin.patch(f"{rollout.path}/status", {"status": {"promotion": {**passed, "passed": False}}})
     refused(stage="Expanding")
@@ -241,6 +244,36 @@ def test_an_api_server_without_the_gate_is_told_of_with_what_it_drops(fresh_clus
     assert sorted(each["reason"] for each in events(cluster, CPU_DRIVER)) == ["GateOff", "MappingsDropped"]
     for driver in slices:
         assert guard.metric("allocguard_mappings_dropped_total", driver=driver) == 1
+
+
+def test_a_driver_whose_costs_were_dropped_is_warned_the_next_time_also_without_metrics(
+    fresh_cluster: Callable[..., Cluster],
+) -> None:
+    """Nothing but the slice that was stored tells that the gate is off."""
+    cluster = fresh_cluster(gates={GATE: False})
+    guard = deployed(cluster)
+    role = path("ClusterRole", cluster.name("allocguard"))
+    readable = [each for each in cluster.as_admin.get(role)["rules"] if each.get("nonResourceURLs") != ["/metrics"]]
+    cluster.as_admin.patch(role, {"rules": readable})
+    guard.restart()
+    assert "its feature gates cannot be read: those that are on" in guard.get("/readyz?verbose").text
+    driver = cluster.driver(CPU_DRIVER, cluster.node("n1"))
+    asked(cluster, guard)
+    publish(driver)
+    assert not dropped(driver)
+
+    def warned() -> bool:
+        driver.withdraw()
+        publish(driver)
+        return dropped(driver)
+
+    eventually(warned, within=40, every=4)
+    assert "a slice shows that it drops what devices cost" in guard.get("/readyz?verbose").text
+
+
+def dropped(driver: Driver) -> bool:
+    """Whether the last write was warned that its costs are lost."""
+    return any("slice-gate/gate-off-fields-dropped" in each for each in driver.client.warnings)
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])

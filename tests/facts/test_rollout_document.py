@@ -63,6 +63,7 @@ def test_another_version_is_told():
             "did you mean namespace?",
         ),
         ({"hold": {"by": "me"}}, "spec.hold.reason", ""),
+        ({"hold": {"reason": " \n"}}, "spec.hold.reason", ""),
         ({"hold": "yes"}, "spec.hold", ""),
         ({"hold": {"reason": "x", "since": "yesterday"}}, "spec.hold.since", ""),
         ({"hold": {"reason": "x", "until": "2026-11-20"}}, "spec.hold.until", ""),
@@ -80,6 +81,7 @@ def test_another_version_is_told():
         ({"promotion": {"minCoverage": True}}, "spec.promotion.minCoverage", ""),
         ({"promotion": {"override": {"reason": "x", "stage": "Off"}}}, "spec.promotion.override.by", ""),
         ({"promotion": {"override": {"by": "ann", "stage": "Off"}}}, "spec.promotion.override.reason", ""),
+        ({"promotion": {"override": {"by": "\t", "reason": "x", "stage": "Off"}}}, "spec.promotion.override.by", ""),
         ({"promotion": {"override": {"by": "ann", "reason": "x"}}}, "spec.promotion.override.stage", ""),
         (
             {"promotion": {"override": {"by": "ann", "reason": "x", "stage": "canary"}}},

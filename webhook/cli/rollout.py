@@ -273,7 +273,7 @@ def promote(driver: str, by: str | None, reason: str | None, where: Where, at: d
     from webhook.cli.rollout_view import report_json, report_text
 
     sources.check_stdin(where.clusters)
-    if (by is None) != (reason is None) or by == "" or (reason is not None and not reason.strip()):
+    if (by, reason) != (None, None) and not ((by or "").strip() and (reason or "").strip()):
         raise click.UsageError("--override and --reason belong together: who answers for it, and why")
     snapshot, kept = rollout_read.read(where, driver)
     document = rollout_read.document_of(driver, kept)

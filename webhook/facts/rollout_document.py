@@ -148,6 +148,10 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
+def _blank(value: object) -> bool:
+    return not (value.strip() if isinstance(value, str) else value)
+
+
 def _strings(value: object) -> list[str]:
     return [item for item in _list(value) if isinstance(item, str)]
 
@@ -242,7 +246,7 @@ def _hold_problems(spec: Json) -> list[Finding]:
     hold = spec.get("hold")
     if not isinstance(hold, dict):
         return found
-    if not hold.get("reason"):
+    if _blank(hold.get("reason")):
         found.append(_bad("spec.hold.reason", "no reason", "what people read while their claims wait"))
     for member in ("since", "until"):
         given = hold.get(member)
@@ -290,5 +294,5 @@ def _override_problems(override: Json) -> list[Finding]:
         "reason": "why the gates need not pass",
         "stage": "the stage to move on from",
     }
-    found = [_bad(f"{path}.{name}", f"no {name}", needs[name]) for name in needs if not override.get(name)]
+    found = [_bad(f"{path}.{name}", f"no {name}", needs[name]) for name in needs if _blank(override.get(name))]
     return found + _chosen(override.get("stage") or None, STAGES[:-1], f"{path}.stage")
