@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+from click.testing import CliRunner
+
 from tests.e2e.cluster import Cluster
 from tests.e2e.guarding import deployed
 from tests.e2e.kinds import path
@@ -10,6 +15,7 @@ from tests.e2e.test_rollout_cli import digests, ran, standing
 from tests.e2e.test_rollout_status import CANARY, SELECTED, Rollout, events
 from tests.e2e.waiting import eventually, steady
 from tests.telemetry.receiver import Receiver
+from webhook.cli.program import program
 
 
 def test_every_step_is_a_span_and_a_receiver_that_is_gone_disturbs_nobody(cluster: Cluster) -> None:
@@ -61,3 +67,55 @@ def test_every_step_is_a_span_and_a_receiver_that_is_gone_disturbs_nobody(cluste
     known = {each["message"] for each in events(cluster, name)}
     assert {span.attributes["allocguard.message"] for span in spans} <= known
     assert standing(cluster) == before
+
+
+def test_an_export_and_a_check_are_steps_too_by_the_rights_of_who_runs_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hold, export, check: said again they are counted. Who may only read is told that nobody hears of it."""
+    deployed(cluster)
+    driver = shared_cpus(cluster)
+    rollout = Rollout(cluster, stage="General", hold={"reason": "books half"})
+    rollout.wait("Held", "True")
+    name = driver.name
+    cluster.service_account(
+        "reading",
+        [
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]},
+            {"nonResourceURLs": ["*"], "verbs": ["get"]},
+        ],
+    )
+    with Receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        admin = str(cluster.plane.kubeconfig("dana", "system:masters"))
+        code, out, err = command("ledger", "export", "--kubeconfig", admin)
+        assert (code, err) == (0, "")
+        digest = json.loads(out)["digest"]
+        for _ in range(2):
+            assert command("rollout", "check", name, "--kubeconfig", admin)[::2] == (1, "")
+        reader = str(cluster.plane.kubeconfig("reading", token=cluster.token("reading")))
+        code, _, err = command("rollout", "check", name, "--kubeconfig", reader)
+        assert code == 1
+        assert err.startswith(
+            "allocguard: no event Checked: the API server refuses: 403 Forbidden: events is forbidden"
+        )
+        assert len(err.splitlines()) == 1
+    [exported] = events(cluster, name, "LedgerExported")
+    assert exported["message"] == f"the ledger was exported, {digest}"
+    [checked] = events(cluster, name, "Checked")
+    assert (checked["count"], checked["type"]) == (2, "Warning")
+    assert checked["message"].startswith("check at stage General; failed: hold")
+    assert [span.name for span in receiver.spans] == ["rollout.export", *["rollout.check"] * 3]
+    uid = cluster.as_admin.get(path("DriverRollout", name))["metadata"]["uid"]
+    assert {span.trace for span in receiver.spans} == {uid.replace("-", "")}
+    assert receiver.spans[0].attributes["allocguard.export.digest"] == digest
+    assert {span.attributes["allocguard.message"] for span in receiver.spans} == {
+        exported["message"],
+        checked["message"],
+    }
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and notes of our command."""
+    result = CliRunner(catch_exceptions=False).invoke(program, arguments)
+    return result.exit_code, result.stdout, result.stderr
