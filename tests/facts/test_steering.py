@@ -24,8 +24,10 @@ from tests.facts.builders import (
     world,
 )
 from tests.facts.test_pod_needs import from_template, template
+from webhook.facts import steering
 from webhook.facts.matching import node_selected
 from webhook.facts.steering import (
+    MOST_LOOKS,
     affinity_patch,
     canary_problems,
     canary_terms,
@@ -122,6 +124,27 @@ def test_each_device_is_judged_by_its_own_nodes() -> None:
     assert terms(slice_of(*here, where="", pool="shelf", perDeviceNodeSelection=True), told) == (YES,)
     there = [grp("a", nodeName="n1"), gpu("b", nodeName="n2")]
     assert terms(slice_of(*there, where="", pool="shelf", perDeviceNodeSelection=True), told) == ()
+
+
+def test_very_many_devices_without_costs_are_told_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, names = rollout(stage="Canary"), [f"m{n}" for n in range(2 * MOST_LOOKS)]
+    slices = [slice_of(gpu("a"), name=name, where=name) for name in names]
+    looked: list[str] = []
+    monkeypatch.setattr(steering, "qualifies", lambda _, each: looked.append(each.name) or "canary" in str(each.labels))
+    assert terms(WHOLE, told, *map(node, names), *slices) == (YES,)
+    # Canary terms and problems are asked for one after the other.
+    assert len(looked) == 2 * MOST_LOOKS
+    assert terms(WHOLE, told, *(node(name, labels={}) for name in names), *slices) == ()
+    assert len(looked) < 2 * MOST_LOOKS + 3
+
+
+def test_devices_without_costs_on_nodes_that_are_hard_to_find_may_be_anywhere() -> None:
+    told = rollout(stage="Canary")
+    names = [f"m{n}" for n in range(2 * MOST_LOOKS)]
+    term = {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}
+    rack = slice_of(gpu("a"), where="", pool="rack", nodeSelector={"nodeSelectorTerms": [term]})
+    assert terms(WHOLE, told, rack, *map(node, names[:9])) == (YES,)
+    assert terms(WHOLE, told, rack, *map(node, names)) == ()
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,37 @@ def test_a_review_looks_at_so_many_pools_and_no_more() -> None:
     assert rule(*nodes, *halves, rollout(hold=HOLD), most=2) == "driver-held"
 
 
+def wide(number: int, **fields: Any) -> list[Json]:
+    """A pool that is not whole, with a slice for each of 60 nodes."""
+    names = [f"w{number}-{n}" for n in range(60)]
+    slices = [slice_of(GOOD, name=name, where=name, pool=f"p{number}", count=61, **fields) for name in names]
+    return [*map(node, names), *slices]
+
+
+def test_a_review_looks_at_wide_pools_only_where_that_takes_little() -> None:
+    one = wide(1)
+    assert rule(*one, most=64) == "pool-incomplete"
+    two = [*one, *wide(2)]
+    assert rule(*two, most=64) == ""
+    assert rule(*two, rollout(hold=HOLD), most=64) == "driver-held"
+    # Who has the time looks at all of it.
+    assert rule(*two) == "pool-incomplete"
+
+
+def test_a_review_does_not_look_for_the_nodes_of_very_many_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}
+    racks = [
+        slice_of(grp(f"d{n}"), name=f"r{n}", where="", pool="p", count=9, nodeSelector={"nodeSelectorTerms": [term]})
+        for n in range(8)
+    ]
+    nodes = [node(f"m{n}", labels={"kubernetes.io/os": "linux"}) for n in range(700)]
+    assert rule(*nodes[:300], *racks, most=64) == "pool-incomplete"
+    assert rule(*nodes, *racks, most=64) == ""
+    monkeypatch.setattr("webhook.facts.waiting._MOST_LOOKS", 7)
+    assert rule(*nodes[:300], *racks, most=64) == ""
+    assert rule(*nodes, *racks) == "pool-incomplete"
+
+
 def test_the_reason_does_not_depend_on_what_was_heard_of_first() -> None:
     nodes = [node(f"m{n}") for n in range(9)]
     halves = [slice_of(GOOD, name=f"h{n}", where=f"m{n}", count=2) for n in range(9)]

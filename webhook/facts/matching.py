@@ -91,8 +91,13 @@ def slice_applies(item: Slice, node: str, snapshot: Snapshot) -> bool | None:
     if item.counter_sets:
         return True
     if item.nodes.get("perDeviceNodeSelection") is True:
-        answers = {device_applies(item, device, node, snapshot) for device in item.devices}
-        return True if True in answers else None if None in answers else False
+        unknown = False
+        for device in item.devices:
+            applies = device_applies(item, device, node, snapshot)
+            if applies:
+                return True
+            unknown = unknown or applies is None
+        return None if unknown else False
     return _applies(item.node, item.nodes, node, snapshot)
 
 

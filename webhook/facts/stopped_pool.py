@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 
@@ -11,6 +11,7 @@ from webhook.facts.placement import offers
 from webhook.facts.pool_survey import Reason, current
 from webhook.facts.pools import needed, pool_state
 from webhook.facts.rollout import barred, held
+from webhook.kube.raw import Json
 from webhook.kube.resource import Slice
 from webhook.kube.rollout import DriverRollout
 from webhook.kube.snapshot import Snapshot
@@ -24,11 +25,42 @@ def stopped_pool(snapshot: Snapshot, driver: str, pool: str, now: datetime) -> R
 
     ``view-stale`` tells that this is not known at present.
     """
-    nodes = list(islice(dict.fromkeys(_views(snapshot, driver, pool)), _MOST_VIEWS + 1))
-    if not 0 < len(nodes) <= _MOST_VIEWS:
+    nodes = _nodes(snapshot, driver, pool)
+    if len(nodes) > _MOST_VIEWS:
         return None
-    reasons = [_stopped(snapshot, driver, pool, node, now) for node in nodes]
-    return None if None in reasons else reasons[0]
+    first: Reason | None = None
+    for node in nodes:
+        reason = _stopped(snapshot, driver, pool, node, now)
+        if reason is None:
+            return None
+        first = first or reason
+    return first
+
+
+def within(snapshot: Snapshot, driver: str, pools: Iterable[str], most: int) -> bool:
+    """Whether to tell of all of ``pools`` that they are stopped takes at most ``most`` looks: from a node at a slice,
+    or at each device where they have nodes of their own, and at nodes to find those.
+    """
+    for pool in pools:
+        places = [place for item in snapshot.pools.get((driver, pool), ()) for place in _places(item)]
+        most -= sum(len(snapshot.nodes) if "nodeSelector" in place else 1 for place in places)
+        # What it takes to find the nodes is bounded before they are looked for.
+        if most < 0:
+            return False
+        most -= len(places) * min(len(_nodes(snapshot, driver, pool)), _MOST_VIEWS)
+    return most >= 0
+
+
+def _places(item: Slice) -> list[Json]:
+    """The node fields of the slice, or those of each device."""
+    if item.nodes.get("perDeviceNodeSelection") is True:
+        return [device.nodes for device in item.devices]
+    return [item.nodes]
+
+
+def _nodes(snapshot: Snapshot, driver: str, pool: str) -> list[str | None]:
+    """The nodes that a pool is looked at from; one more than are, where there are too many."""
+    return list(islice(dict.fromkeys(_views(snapshot, driver, pool)), _MOST_VIEWS + 1))
 
 
 def _views(snapshot: Snapshot, driver: str, pool: str) -> Iterator[str | None]:

@@ -14,10 +14,13 @@ from webhook.facts.drivers import drivers_of
 from webhook.facts.pod_needs import wanted_claims
 from webhook.facts.pool_survey import Reason
 from webhook.facts.rollout import stopped_driver
-from webhook.facts.stopped_pool import stopped_pool
+from webhook.facts.stopped_pool import stopped_pool, within
 from webhook.kube.claims import RequestGroup
 from webhook.kube.core import Pod
 from webhook.kube.snapshot import Snapshot
+
+# What a review may look at to tell that a driver is stopped: a few milliseconds, however wide its pools are.
+_MOST_LOOKS = 4096
 
 
 class _Answer(Struct, frozen=True):
@@ -35,7 +38,8 @@ def waiting(pod: Pod, snapshot: Snapshot, now: datetime, most: int | None = None
     go on. Claims that are allocated, drivers that have nothing published and requests that name no driver are nothing
     to wait for.
 
-    A driver of more than ``most`` pools (None: of however many) is not looked at closer than its hold and its stage.
+    A driver of more than ``most`` pools (None: of however many), or of pools that are too wide to look at from all of
+    their nodes, is not looked at closer than its hold and its stage.
     For many pods at one moment, ask one :class:`Waiting`.
     """
     return Waiting(snapshot, now, most).pod(pod)
@@ -80,11 +84,15 @@ class Waiting:
         stopped = stopped_driver(self._snapshot, driver, self._now)
         if stopped is not None:
             return _Answer(False, stopped)
-        pools = self._pools(driver)
-        if self._most is not None and len(pools) > self._most:
+        if self._most is not None and len(self._snapshot.driver_slices.get(driver, ())) > _MOST_LOOKS:
+            return _USABLE
+        pools = sorted(self._pools(driver))
+        if self._most is not None and (
+            len(pools) > self._most or not within(self._snapshot, driver, pools, _MOST_LOOKS)
+        ):
             return _USABLE
         first: Reason | None = None
-        for pool in sorted(pools):
+        for pool in pools:
             reason = stopped_pool(self._snapshot, driver, pool, self._now)
             if reason is None:
                 return _USABLE
