@@ -18,7 +18,7 @@ from tests.ledger.test_reserve import CLASS
 from webhook.cluster.api import ApiError
 from webhook.cluster.ledgers import PATH
 from webhook.cluster.live import LiveCluster
-from webhook.controllers import gates, places
+from webhook.controllers import fitting, gates
 from webhook.controllers.gates import Gates
 from webhook.controllers.places import Places
 from webhook.facts.taints import TaintWanted
@@ -282,6 +282,29 @@ def test_only_as_many_are_let_go_as_fit_wherever_each_of_them_lands() -> None:
     run(test)
 
 
+def test_who_was_let_go_to_several_nodes_counts_on_all_of_them_until_it_has_its_devices() -> None:
+    """The scheduler may send both to one node, whatever places they have. It is looked at as soon as one has chosen."""
+
+    async def test() -> None:
+        objs = [obj for name in ("n1", "n2") for obj in machine(name, zone0="4", zone1="4")]
+        world = World(*objs, *waiting("p1"), *waiting("p2", "2026-11-20T09:00:01Z"))
+        assert await world.look() == ["p1"]
+        assert (world.hosts("p1"), world.held("n1")) == ([["n1", "n2"]], [("p1", None)])
+        assert await world.look() == []
+        before = world.view.snapshot
+        world.see(given("p1", "n2"))
+        world.gates._wake.clear()
+        world.gates._heard("ResourceClaim", ("ns", "p1"), before, world.view.snapshot)
+        assert world.gates._wake.is_set()
+        assert await world.look() == ["p2"]
+        assert world.hosts("p2") == [["n1"]]
+        world.gates._wake.clear()
+        world.gates._heard("ResourceClaim", ("ns", "p1"), before, world.view.snapshot)
+        assert not world.gates._wake.is_set()
+
+    run(test)
+
+
 def test_where_a_pod_may_go_is_its_users_to_say() -> None:
     async def test() -> None:
         term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2", "n3"]}]}
@@ -425,13 +448,13 @@ def test_without_a_policy_that_has_zones_chosen_the_gate_goes_and_nothing_else()
 def test_equal_pods_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Very many pods wait for very many nodes that have no room; one node that has changed is looked at again."""
     looked: list[str] = []
-    real = places.place_on
+    real = fitting.place_on
 
     def counted(*arguments: Any) -> object:
         looked.append(arguments[3].node)
         return real(*arguments)
 
-    monkeypatch.setattr(places, "place_on", counted)
+    monkeypatch.setattr(fitting, "place_on", counted)
 
     async def test() -> None:
         nodes = [obj for n in range(20) for obj in machine(f"n{n}", zone0="3", zone1="3")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.e2e.client import Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.driver import Driver, each
@@ -20,17 +22,17 @@ GPU_DRIVER = "gpu.example.org"
 SAID = "zone-overcommit: has cpu"
 
 
-def zoned(cluster: Cluster, name: str = "n1") -> tuple[Driver, Driver]:
-    """A node of two zones of 8 cpu, which a driver of CPUs describes, and a GPU in each that costs 5 cpu; the one of
-    zone 0 is the first that a scheduler takes.
+def zoned(cluster: Cluster, name: str = "n1", cost: str = "5", gpus: int = 2) -> tuple[Driver, Driver]:
+    """A node of two zones of 8 cpu, which a driver of CPUs describes, and in them ``gpus`` that ``cost`` this much cpu;
+    those of zone 0 are the first that a scheduler takes.
     """
     cpus = shared_cpus(cluster, name, devices=2)
-    gpus = cluster.driver(GPU_DRIVER, cluster.name(name))
-    gpus.publish([gpus.device(f"gpu{n}", costs={"cpu": each("5")}, zone=n) for n in range(2)])
+    driver = cluster.driver(GPU_DRIVER, cluster.name(name))
+    driver.publish([driver.device(f"gpu{n}", costs={"cpu": each(cost)}, zone=2 * n // gpus) for n in range(gpus)])
     if cluster.as_admin.find(path("DeviceClass", cluster.name("gpus"))) is None:
         cluster.device_class("gpus", GPU_DRIVER)
         cluster.claim_template("gpu", "gpus")
-    return cpus, gpus
+    return cpus, driver
 
 
 def choosing(cluster: Cluster) -> None:
@@ -46,9 +48,9 @@ def choosing(cluster: Cluster) -> None:
     assert any("pod-zones/zone-to-choose" in warning for warning in cluster.as_admin.warnings)
 
 
-def crowded(cluster: Cluster, name: str = "n1") -> Guard:
+def crowded(cluster: Cluster, name: str = "n1", **gpus: Any) -> Guard:
     """A guard over the node, of whose zone 0 a pod has 4 of 8 cpu."""
-    drivers = zoned(cluster, name)
+    drivers = zoned(cluster, name, **gpus)
     guard = deployed(cluster)
     guarding(cluster, guard, *drivers)
     cpu_claim(cluster, "c0", 4)
@@ -117,6 +119,24 @@ def test_a_stock_scheduler_takes_devices_of_the_zone_that_has_room(heeding: Clus
     assert gpu_of(cluster, left) == "gpu0"
     assert refused(guard) == before
     eventually(lambda: not places(cluster) and not tainted(cluster))
+
+
+def test_of_a_crowd_all_go_that_fit_and_no_other(heeding: Cluster) -> None:  # noqa: F811
+    """Eight pods at once for two nodes with eight GPUs and room for seven, whose zones nobody but the guard knows."""
+    cluster = heeding
+    guard = crowded(cluster, cost="3", gpus=4)
+    zoned(cluster, "n2", cost="3", gpus=4)
+    before = refused(guard)
+    names = [f"p{n}" for n in range(1, 9)]
+    for name in names:
+        cluster.pod(name, templates=["gpu"])
+    eventually(lambda: sum(bool(bound(cluster, name)) for name in names) == 7, within=60)
+    [left] = [name for name in names if not bound(cluster, name)]
+    steady(lambda: gated(cluster, left) == [GATE], during=3)
+    assert told(cluster, left)[0]["message"].startswith(SAID)
+    assert refused(guard) == before
+    ours = {cluster.name("n1"): 3, cluster.name("n2"): 4}
+    assert {node: [bound(cluster, name) for name in names].count(node) for node in ours} == ours
 
 
 def test_a_node_with_room_in_every_zone_goes_before_one_with_a_full_zone(cluster: Cluster) -> None:

@@ -239,9 +239,9 @@ def test_the_best_place_needs_no_taint_and_has_most_room() -> None:
     assert full(found) == ["d1"]
     places = [
         found,
-        Place("n2", "n2", (), (), Fraction(3)),
-        Place("n3", "n3", (), (), Fraction(5)),
-        Place("n4", "n4", (), (), None),
+        Place("n2", "n2", (), (), Fraction(3), {}, {}),
+        Place("n3", "n3", (), (), Fraction(5), {}, {}),
+        Place("n4", "n4", (), (), None, {}, {}),
     ]
     assert [each.node for each in sorted(places, key=better)] == ["n4", "n3", "n2", "n1"]
 

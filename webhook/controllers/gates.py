@@ -126,10 +126,13 @@ class Gates:
         return [("gates", True, "; ".join([f"ok, but {told[0]}" if told else "ok", *told[1:], *waiting]))]
 
     def _heard(self, kind: str, key: Key, before: Snapshot, after: Snapshot) -> None:
-        """Look at once for a pod that is new, and when slices or what an operator says of drivers have changed."""
+        """Look at once for a pod that is new, when slices or what an operator says of drivers have changed, and when a
+        pod that was let go to a zone has its devices.
+        """
         new = key in after.gated_pods and key not in before.gated_pods
         edited = kind == "ResourceSlice" or before.rollout_specs is not after.rollout_specs
-        if (kind == "Pod" and new) or (edited and after.gated_pods):
+        awaited = edited or self._places.awaits(kind, key)
+        if (kind == "Pod" and new) or (awaited and after.gated_pods):
             self._wake.set()
 
     async def _something(self) -> None:

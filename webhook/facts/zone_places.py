@@ -40,12 +40,14 @@ MOST_FULL = 32
 
 _TAINT: Json = {"key": f"{GROUP}/{RULE}", "effect": "NoSchedule"}
 _FIX = "release a claim there, or ask for less"
+_NOTHING: InZones = {}
 
 
 class Place(Struct, frozen=True):
     """A node for a pod. ``groups`` are the choices that fit, for each request of its claims; ``full`` are the devices
     to taint first, since their zones have no room. ``room`` tells how often the node could take the least that the
-    claims cost, None where that is nothing.
+    claims cost, None where that is nothing. ``asked`` is the most that zones can be asked for, of what is ``free``
+    there (absent: not known), each zone and resource for itself.
     """
 
     node: str
@@ -53,6 +55,16 @@ class Place(Struct, frozen=True):
     groups: Sequence[Sequence[Choice]]
     full: tuple[TaintWanted, ...]
     room: Fraction | None
+    asked: InZones
+    free: InZones
+
+    def bears(self, more: InZones) -> bool:
+        """Whether the zones surely have room for ``more`` beside the claims."""
+        return all(
+            rounded(key[1], self.asked[key] + amount) <= self.free[key]
+            for key, amount in more.items()
+            if self.asked.get(key) and key in self.free
+        )
 
 
 def better(place: Place) -> tuple[bool, int, Fraction, str]:
@@ -96,10 +108,16 @@ def allowed(pod_raw: Json, node: Node) -> bool:
 
 
 def place_on(
-    pod: Pod, claims: tuple[Claim, ...], snapshot: Snapshot, account: Account, now: datetime
+    pod: Pod,
+    claims: tuple[Claim, ...],
+    snapshot: Snapshot,
+    account: Account,
+    now: datetime,
+    coming: InZones = _NOTHING,
 ) -> Place | Reason:
     """The place for ``claims``, those of ``pod`` that have no allocation, on the node of ``account``, or why there is
-    none. What other pods have been given places for counts in every zone that it may come to be in.
+    none. What other pods have been given places for counts in every zone that it may come to be in; ``coming`` is what
+    may come beside that.
     """
     node = snapshot.nodes[account.node]
     hostname, ledger = node.labels.get(HOSTNAME, ""), snapshot.ledgers.get(node.name)
@@ -112,10 +130,12 @@ def place_on(
     groups = [choices for choices in found.groups if choices or not found.elsewhere]
     if found.reasons and not found.elsewhere:
         return _said(found.reasons)
-    unknown = _unplaced(claims, snapshot, found.account, now, ledger)
+    unplaced = _unplaced(claims, snapshot, found.account, now, ledger)
     full: dict[Identity, Reason] = {}
     while all(groups) and len(full) <= MOST_FULL and not (full and _tolerates(claims)):
-        room = _room(claims, pod, snapshot, found, groups, unknown)
+        bare = room_for(claims, snapshot, found.account, found.holdings, groups, pod)
+        free = {key: left - unplaced.get(key, 0) for key, left in bare.zones.items()}
+        room = replace(bare, zones={key: left - coming.get(key, 0) for key, left in free.items()})
         outcome = assign(groups, found.constraints, room)
         if outcome.fits is False:
             if full:
@@ -124,38 +144,25 @@ def place_on(
             for choices in groups:
                 bounds(choices, least, {})
             return _said(misfits(outcome, found.account, least, claims, pod))
-        short = _short(groups, found, room)
+        asked: dict[tuple[int, str], Number] = {}
+        for choices in groups:
+            _add_most(asked, choices)
+        short = _short(groups, found, room, asked)
         if not short:
             taints = tuple(TaintWanted(*identity, reason) for identity, reason in full.items())
-            return Place(node.name, hostname, groups, taints, _free(groups, found.account))
-        for (zone, resource), asked in sorted(short.items()):
-            full |= dict.fromkeys(
-                _too_much(groups, zone, resource, room.zones[zone, resource]),
-                _reason(node.name, zone, resource, asked, room.zones[zone, resource]),
-            )
+            return Place(node.name, hostname, groups, taints, _often(groups, found.account), asked, free)
+        for zone, resource in sorted(short):
+            left = room.zones[zone, resource]
+            reason = _reason(node.name, zone, resource, asked[zone, resource], left)
+            full |= dict.fromkeys(_too_much(groups, zone, resource, left), reason)
         groups = _without(groups, full.keys())
     return next(iter(full.values()))
 
 
-def _room(
-    claims: tuple[Claim, ...],
-    pod: Pod,
-    snapshot: Snapshot,
-    found: Candidates,
-    groups: list[list[Choice]],
-    unknown: InZones,
-) -> Room:
-    room = room_for(claims, snapshot, found.account, found.holdings, groups, pod)
-    return replace(room, zones={key: left - unknown.get(key, 0) for key, left in room.zones.items()})
-
-
-def _short(groups: list[list[Choice]], found: Candidates, room: Room) -> dict[tuple[int, str], Number]:
-    """Zones, with a resource, that have no room for all that the scheduler may take of them, and how much that is at
-    most.
+def _short(groups: list[list[Choice]], found: Candidates, room: Room, most: InZones) -> set[tuple[int, str]]:
+    """Zones, with a resource, that have no room for all that the scheduler may take of them; ``most`` is the most that
+    they can be asked for.
     """
-    most: dict[tuple[int, str], Number] = {}
-    for choices in groups:
-        _add_most(most, choices)
 
     def over(zones: InZones) -> set[tuple[int, str]]:
         return {
@@ -166,7 +173,7 @@ def _short(groups: list[list[Choice]], found: Candidates, room: Room) -> dict[tu
 
     suspects = over(most)
     if not suspects:
-        return {}
+        return set()
     seen: set[tuple[int, str]] = set()
 
     def accepts(amounts: Amounts, per_pod: Amounts, per_container: Amounts, zones: InZones) -> bool:
@@ -178,7 +185,7 @@ def _short(groups: list[list[Choice]], found: Candidates, room: Room) -> dict[tu
 
     # The scheduler knows no zones: whatever it could take without them counts.
     outcome = assign(groups, found.constraints, replace(room, zones={}, accepts=accepts))
-    return {} if outcome.fits is False else {key: most[key] for key in (seen if outcome.fits else suspects)}
+    return set() if outcome.fits is False else seen if outcome.fits else suspects
 
 
 def _add_most(total: dict[tuple[int, str], Number], choices: Sequence[Choice]) -> None:
@@ -265,7 +272,7 @@ def _reason(node: str, zone: int, resource: str, asked: Number, free: Number) ->
     return Reason(RULE, has, needs, _FIX)
 
 
-def _free(groups: list[list[Choice]], account: Account) -> Fraction | None:
+def _often(groups: list[list[Choice]], account: Account) -> Fraction | None:
     least: dict[str, Number] = {}
     for choices in groups:
         bounds(choices, least, {})
