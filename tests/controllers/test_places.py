@@ -305,6 +305,20 @@ def test_who_was_let_go_to_several_nodes_counts_on_all_of_them_until_it_has_its_
     run(test)
 
 
+def test_each_of_a_crowd_is_offered_its_share_of_the_nodes() -> None:
+    async def test() -> None:
+        nodes = [obj for n in range(24) for obj in machine(f"n{n:02}", zone0="4", zone1="4")]
+        alone = World(*nodes, *waiting("p1"))
+        await alone.look()
+        assert len(alone.hosts("p1")[0]) == 24
+        crowd = World(*nodes, *(obj for n in range(10) for obj in waiting(f"p{n}")))
+        gone = await crowd.look()
+        assert [len(crowd.hosts(name)[0]) for name in gone] == [8, 8, 8]
+        assert len({host for name in gone for host in crowd.hosts(name)[0]}) == 24
+
+    run(test)
+
+
 def test_where_a_pod_may_go_is_its_users_to_say() -> None:
     async def test() -> None:
         term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2", "n3"]}]}

@@ -33,8 +33,11 @@ from webhook.ledger.place import place_reservations, placed
 
 # The rule of pods whose claims are just being made.
 UNMADE = "claim-not-made"
-# Nodes that a pod is offered, and devices that are tainted for all pods.
-MOST_NODES, MOST_TAINTS = 64, 256
+# Nodes that a pod is offered: of a crowd each gets its share of them, or the pods would go one after the other, since
+# each may come to any of its nodes.
+MOST_NODES, LEAST_NODES = 64, 8
+# Devices that are tainted for all pods.
+MOST_TAINTS = 256
 # Waiting pods that are read at one moment, to see which nodes they may have.
 MOST_READS = 50
 # Tries to hold a place.
@@ -87,7 +90,7 @@ class Places:
         self._offered: dict[str, dict[str, InZones]] = {}
         self._wanted: dict[str, TaintWanted] = {}
         self._awaited: set[tuple[str, Key]] = set()
-        self._reads = 0
+        self._reads = self._due = 0
 
     def awaits(self, kind: str, key: Key) -> bool:
         """Whether a change of this object may let a pod go on: a claim that is to get its devices, a pod whose claims
@@ -106,7 +109,7 @@ class Places:
                 snapshot = snapshot.with_ledger(ours)
         self._fitting.begin(snapshot)
         self._choosing = Choosing(snapshot)
-        self._wanted, self._awaited, self._reads = {}, set(), MOST_READS
+        self._wanted, self._awaited, self._reads, self._due = {}, set(), MOST_READS, 0
         self._placed = {
             each.pod_uid: node
             for node, ledger in snapshot.ledgers.items()
@@ -150,6 +153,7 @@ class Places:
             return Reason(UNMADE, f"claim {unmade.name}, which is not made yet", "the claim, to hold a place for it")
         places, reason = await self._places(pod, claims)
         if any(map(self._usable, places)):
+            self._due += 1
             return None
         if places and self._taints.possible and (pod.uid in self._raw or self._reads):
             # Which of them it may have is to be known before any device is tainted.
@@ -178,7 +182,8 @@ class Places:
                     break
             else:
                 return Reason(RULE, "nodes whose ledgers others were writing", "a place on one of them")
-            del offered[MOST_NODES:]
+            share = len(offered) // max(1, self._due)
+            del offered[min(MOST_NODES, max(LEAST_NODES, share)) :]
             if pod.uid in self._placed:
                 self._offered[pod.uid] = {each.node: each.asked for each in offered[1:]}
                 self._let_go(pod.uid)
