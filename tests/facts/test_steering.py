@@ -26,6 +26,7 @@ from tests.facts.builders import (
 from tests.facts.test_pod_needs import from_template, template
 from webhook.facts import steering
 from webhook.facts.matching import node_selected
+from webhook.facts.rollout import qualifies
 from webhook.facts.steering import (
     MOST_LOOKS,
     affinity_patch,
@@ -36,6 +37,7 @@ from webhook.facts.steering import (
     ungate_patch,
 )
 from webhook.kube.core import GATE, Node, read_node
+from webhook.kube.rollout import DriverRollout
 
 Json = dict[str, Any]
 
@@ -130,7 +132,12 @@ def test_very_many_devices_without_costs_are_told_by_some(monkeypatch: pytest.Mo
     told, names = rollout(stage="Canary"), [f"m{n}" for n in range(2 * MOST_LOOKS)]
     slices = [slice_of(gpu("a"), name=name, where=name) for name in names]
     looked: list[str] = []
-    monkeypatch.setattr(steering, "qualifies", lambda _, each: looked.append(each.name) or "canary" in str(each.labels))
+
+    def counted(each: DriverRollout, at: Node) -> bool:
+        looked.append(at.name)
+        return qualifies(each, at)
+
+    monkeypatch.setattr(steering, "qualifies", counted)
     assert terms(WHOLE, told, *map(node, names), *slices) == (YES,)
     # Canary terms and problems are asked for one after the other.
     assert len(looked) == 2 * MOST_LOOKS

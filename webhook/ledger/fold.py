@@ -135,8 +135,9 @@ def news(events: Iterable[Event]) -> Iterator[Event]:
     """Those of ``events`` that tell something newer of their object than the ones before them."""
     seen: dict[Place, Seen] = {}
     for event in events:
-        if _order(event, seen.get(event.place)) == "new":
-            seen[event.place] = _seen(event)
+        place = event.place
+        if _order(event, seen.get(place)) == "new":
+            seen[place] = _seen(event)
             yield event
 
 

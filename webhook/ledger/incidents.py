@@ -51,17 +51,17 @@ class _Pods:
         for event in events:
             if event.type == "gone":
                 continue
-            metadata, spec, status = (
-                mapping(mapping(event.object).get(part)) for part in ("metadata", "spec", "status")
-            )
-            if status.get("phase") in ("Succeeded", "Failed"):
+            pod = mapping(event.object)
+            if mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
                 self.ended.add(event.uid)
             # Grace 0 is written with the deletion; a kubelet deletes so too, once its pod has ended.
-            elif spec.get("nodeName") and metadata.get("deletionGracePeriodSeconds") == 0:
+            elif mapping(pod.get("metadata")).get("deletionGracePeriodSeconds") == 0 and mapping(pod.get("spec")).get(
+                "nodeName"
+            ):
                 self.forced[event.uid] = f"{event.namespace}/{event.name}"
 
 
-class _Claim(Struct, frozen=True):
+class _Claim(Struct, frozen=True, gc=False):
     """What an event says of a claim; nothing but its name when it is gone."""
 
     event: Event
@@ -73,6 +73,8 @@ class _Claim(Struct, frozen=True):
         if event.type == "gone":
             return _Claim(event)
         status = mapping(mapping(event.object).get("status"))
+        if not status:
+            return _Claim(event)
         return _Claim(event, read_allocation(status.get("allocation")), read_consumers(status.get("reservedFor")))
 
     def about(self, finding: Finding) -> Difference:
@@ -101,6 +103,8 @@ def _given_early(claims: Iterable[_Claim], pods: _Pods) -> Iterator[Difference]:
     released: dict[_Device, tuple[_Claim, set[str]]] = {}
     for claim in claims:
         event = claim.event
+        if claim.allocation is None and event.place not in holding:
+            continue
         before, users = holding.pop(event.place, (None, set()))
         again = before is not None and claim.same_allocation(before)
         if before is not None and not again:
@@ -129,16 +133,19 @@ def _early(result: Result, release: Event, pod: str, given: datetime) -> Finding
 
 
 def _reservations(claims: Iterable[_Claim], pods: _Pods) -> Iterator[Difference]:
-    reserved: dict[Place, set[str]] = {}
+    reserved: dict[Place, tuple[Consumer, ...]] = {}
     added: dict[tuple[str, str], list[datetime]] = {}
     latest: dict[tuple[str, str], tuple[_Claim, Consumer]] = {}
     for claim in claims:
-        event = claim.event
-        known = reserved.get(event.place)
-        reserved[event.place] = {each.uid for each in claim.consumers}
+        event, place = claim.event, claim.event.place
+        known = reserved.get(place)
+        reserved[place] = claim.consumers
         # Who was there when a claim was first seen may have been there for long.
-        for consumer in claim.consumers if known is not None else ():
-            if known is not None and consumer.uid not in known:
+        if known is None or not claim.consumers:
+            continue
+        uids = {each.uid for each in known}
+        for consumer in claim.consumers:
+            if consumer.uid not in uids:
                 key = (event.uid, consumer.uid)
                 added.setdefault(key, []).append(event.observed)
                 latest[key] = claim, consumer
