@@ -117,8 +117,9 @@ def test_another_reason_is_told_too() -> None:
         [held(), waiting(schedulingGates=[{"name": "other"}])],
         [held(), pod("p1", metadata={"deletionTimestamp": "2026-11-20T09:00:00Z"}, nodeName=None)],
         [rollout(), waiting()],
+        [rollout("other.example", hold={"reason": "not ours"}), waiting()],
     ],
-    ids=["bound", "gated", "gated-by-others", "deleted", "not-held"],
+    ids=["bound", "gated", "gated-by-others", "deleted", "not-held", "another-held"],
 )
 def test_who_does_not_wait_for_it_is_told_nothing(objs: list[Json]) -> None:
     world = World(*objs)

@@ -97,10 +97,14 @@ class Unscheduled:
 
     async def _held(self, snapshot: Snapshot) -> list[tuple[Pod, Reason]]:
         """The pods that wait for what is stopped, in the order in which they were made."""
-        waits = Waiting(snapshot, self._clock()).pod
+        waits = Waiting(snapshot, self._clock())
         found: list[tuple[Pod, Reason]] = []
+        drivers = {*snapshot.rollouts, *snapshot.driver_slices, *(driver for driver, _ in snapshot.pool_claims)}
+        if not any(map(waits.driver, drivers)):
+            # To see what each pod needs takes far longer.
+            return found
         for number, pod in enumerate(snapshot.unscheduled_pods.values(), 1):
-            if not pod.deleting and (reason := waits(pod)) is not None:
+            if not pod.deleting and (reason := waits.pod(pod)) is not None:
                 found.append((pod, reason))
             if number % 256 == 0:
                 await asyncio.sleep(0)
