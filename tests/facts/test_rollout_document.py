@@ -119,6 +119,10 @@ def test_a_mistake_is_named_with_its_place(spec, path, fix):
         ({"canaryNodeSelector": {"matchLabels": {}, "matchExpressions": []}}, "spec.canaryNodeSelector"),
         ({"canaryNodeSelector": {"matchLabels": {"kubernetes.io/hostname": "n1"}}}, "spec.canaryNodeSelector"),
         (
+            {"canaryNodeSelector": {"matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}},
+            "spec.canaryNodeSelector",
+        ),
+        (
             {
                 "hold": {"reason": "x", "badMappings": ["sha256:" + "0" * 64]},
                 "resumeAt": {"mappingDigests": ["sha256:" + d * 64 for d in "10"]},
@@ -130,6 +134,11 @@ def test_a_mistake_is_named_with_its_place(spec, path, fix):
 def test_what_may_be_meant_and_seldom_is_gets_a_warning(spec, path):
     (problem,) = document_problems(rollout(stage="Canary", **spec))
     assert (problem.path, problem.severity) == (path, "warning")
+
+
+def test_what_nodes_must_not_have_may_stand_beside_what_they_must():
+    rows = [{"key": "old", "operator": "NotIn", "values": ["yes"]}, {"key": "canary", "operator": "Exists"}]
+    assert document_problems(rollout(stage="Canary", canaryNodeSelector={"matchExpressions": rows})) == []
 
 
 @pytest.mark.parametrize("name", ["", "A_b", "a/b", "x" * 64])

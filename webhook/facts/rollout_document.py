@@ -14,7 +14,7 @@ from webhook.facts.times import instant
 from webhook.kube import labels
 from webhook.kube.finding import Finding
 from webhook.kube.names import device_fully_qualified_name, device_qualified_name, driver_name
-from webhook.kube.raw import Json, mapping, text
+from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.rollout import (
     API_VERSION,
     DRILLS,
@@ -185,6 +185,9 @@ def _wide(selector: Json, path: str) -> list[Finding]:
     if not keys:
         fix = "stage General is the one for all nodes"
         return [_doubt(path, "no requirement, which every node meets", "labels that canary nodes alone have", fix)]
+    rows = members(selector.get("matchExpressions"))
+    if not selector.get("matchLabels") and all(row.get("operator") in ("NotIn", "DoesNotExist") for row in rows):
+        return [_doubt(path, "only what a node must not have, which every new node meets", "a label of canary nodes")]
     own = sorted(keys & OWN_LABELS)
     if not own:
         return []
