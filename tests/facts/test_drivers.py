@@ -39,6 +39,8 @@ def drivers(*expressions, request=()):
         (['device.driver == "a.example" && device.attributes["a"].x || device.attributes["b"].y'], ()),
         (['device.driver == "a.example" ? device.attributes["a.example"].x == 1 : true'], ()),
         (['device.driver == "a.example" ? device.attributes["a.example"].x == 1 : false'], ("a.example",)),
+        (['device.driver == "a.example" && false'], ("a.example",)),
+        (['true && device.driver == "a.example"'], ("a.example",)),
         (['(device.driver == "a.example") == false'], ()),
         (['["device.driver == \\"a.example\\""].size() == 1'], ()),
         (['["a.example"].exists(device, device == "a.example")'], ()),

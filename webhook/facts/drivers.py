@@ -30,6 +30,9 @@ def _of(node: ast.Node) -> _Drivers:
         case ast.Call(function="@in", arguments=(one, ast.MakeList(elements=elements, optional=optional))):
             none: _Drivers = frozenset()
             return reduce(_either, map(_names, elements), none) if _is_driver(one) and not optional else None
+        # What never chooses a device is about its driver all the same.
+        case ast.Call(function="_&&_", arguments=(one, ast.Const()) | (ast.Const(), one)):
+            return _of(one)
         case ast.Call(function="_&&_", arguments=(one, other)):
             return _both(_of(one), _of(other))
         case ast.Call(function="_||_", arguments=(one, other)):
