@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import jsonpatch
+from msgspec import to_builtins
 
 from webhook import cel
 from webhook.kube.raw import Json
@@ -80,7 +81,8 @@ def applied(obj: Json | None, patch: list[Json]) -> Json:
     if obj is None:
         raise cel.EvaluationError("there is no new object to change")
     try:
-        changed: Json = jsonpatch.apply_patch(obj, patch)
+        # The library's own copy takes longer than everything else that a review does.
+        changed: Json = jsonpatch.apply_patch(to_builtins(obj), patch, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise cel.EvaluationError(f"the patch does not apply: {str(error) or type(error).__name__}") from None
     return changed
