@@ -74,6 +74,25 @@ def test_a_fleet_passes_every_drill_held_or_not(name, minor, more):
     assert done.message == "3 claims on 3 of 3 pools, 2 made for the drill"
 
 
+@pytest.mark.parametrize("name", DRILLS)
+def test_pods_that_no_scheduler_counted_pass_every_drill(name):
+    """They have no entry in their status, as under an older version of the driver, and are bound all the same."""
+    objects = fleet()
+    for obj in objects:
+        if obj["kind"] == "Pod":
+            del obj["status"]["nodeAllocatableResourceClaimStatuses"]
+    done = ran(name, *objects)
+    assert done.passed, details(done)
+
+
+def test_a_node_whose_file_leaves_out_when_it_was_made_is_the_same_after_its_restart():
+    """Otherwise what was allocated there would be on an earlier node of the name."""
+    objects = [*fleet(), allocated("early", result("zone1", {"cpus": "1"}, pool="n1"))]
+    assert not any("creationTimestamp" in obj["metadata"] for obj in objects if obj["kind"] == "Node")
+    done = ran("NodeRestart", *objects)
+    assert done.passed, details(done)
+
+
 def details(done):
     return {step.what.partition(":")[0]: step.detail for step in done.steps}
 

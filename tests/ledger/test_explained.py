@@ -120,6 +120,14 @@ def test_what_was_booked_outlives_its_slice():
     assert charge["reason"] == "request r got device grp of pool n1; booked by version 5 of slice s0"
 
 
+def test_what_outlives_its_slice_is_bound_where_its_pod_runs_without_an_entry():
+    """No charge is computed here: neither a slice nor the pod's status gives one."""
+    objects = OBJECTS[0], allocated("c", result("grp"), pods=("p",)), pod("p", container(claims=("c",)), claims=("c",))
+    value = said("ns/c", *objects, ledgers=[NodeLedger("n1", "u1", charges=(booked(),))])
+    (charge,) = value["charges"]
+    assert (charge["amount"], value["state"]) == ("3", "bound")
+
+
 def test_a_claim_that_only_the_ledger_knows_any_more():
     value = said("ns/lost", *OBJECTS, ledgers=[NodeLedger("n1", "u1", charges=(booked("lost"),))])
     assert (value["known"], value["allocation"], value["uid"]) == (False, None, "uid-lost")

@@ -166,7 +166,7 @@ def as_booked(
     charges: dict[ChargeKey, Charge] = {}
     differences = [each for each in made.differences if each.finding.rule != "mapping-lost"]
     proper = {charge.key: charge for charge in made.charges if charge.formula != AS_BOOKED}
-    pods, state = _holders(claim, made, node)
+    pods, state = made.pods, made.state
     for key, charge in proper.items():
         row = booked.get(key)
         if row is None:
@@ -194,14 +194,8 @@ def as_booked(
         if left > 0 and charge.key not in charges:
             charges[charge.key] = replace(charge, amount=left)
             differences += lost.values()
-    return ClaimCharges(tuple(charges.values()), part_of(charges.values()), made.cost, tuple(differences))
-
-
-def _holders(claim: Claim, made: ClaimCharges, node: str) -> tuple[tuple[str, ...], State]:
-    if made.charges:
-        return made.charges[0].pods, made.charges[0].state
-    names = (f"{claim.namespace}/{holder.name}" for holder in claim.reserved_for if holder.is_pod)
-    return tuple(dict.fromkeys(names)), "allocated"
+    part = part_of(charges.values())
+    return ClaimCharges(tuple(charges.values()), part, made.cost, tuple(differences), pods, state)
 
 
 def _said(resource: str, amount: Number) -> str:

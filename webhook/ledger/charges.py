@@ -75,12 +75,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCharges:
-    """All charges of one claim on one node, what they sum to, and what does not agree."""
+    """All charges of one claim on one node, what they sum to, and what does not agree. ``pods`` and ``state`` are those
+    of each charge, and known where there is none.
+    """
 
     charges: tuple[Charge, ...]
     part: ClaimPart
     cost: Footprint
     differences: tuple[Difference, ...]
+    pods: tuple[str, ...]
+    state: State
 
 
 def about_claim(claim: Claim, finding: Finding, category: Category = "amount") -> Difference:
@@ -128,7 +132,8 @@ def claim_charges(claim: Claim, snapshot: Snapshot, node: str) -> ClaimCharges:
         add(amounts, {made.key.resource: made.amount})
         if made.zone is not None:
             add(zones.setdefault(made.zone, {}), {made.key.resource: made.amount})
-    return ClaimCharges(tuple(charges.values()), ClaimPart(amounts, zones), cost, tuple(differences))
+    part = ClaimPart(amounts, zones)
+    return ClaimCharges(tuple(charges.values()), part, cost, tuple(differences), maker.pods, maker.state)
 
 
 class _Maker:

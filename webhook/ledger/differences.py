@@ -67,7 +67,7 @@ def same_uid(claim: Claim) -> Difference:
 def left_behind(claim: Claim, made: ClaimCharges, node: Node) -> bool:
     """Whether the claim was allocated on an earlier node of the same name, and no pod on this one uses it."""
     created = instant(node.created) if node.created else None
-    if created is None or any(charge.state == "bound" for charge in made.charges):
+    if created is None or made.state == "bound":
         return False
     allocated = instant(claim.allocation.timestamp if claim.allocation else "")
     return allocated is not None and allocated < created

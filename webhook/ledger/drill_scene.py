@@ -78,7 +78,8 @@ class Scene:
         self._version += 1
         metadata = {**obj["metadata"], "resourceVersion": str(self._version)}
         metadata["managedFields"] = [{"time": stamp(self.now)}]
-        metadata.setdefault("creationTimestamp", stamp(self.now))
+        if (obj["kind"], text(metadata.get("namespace")), metadata["name"]) not in self._raw:
+            metadata.setdefault("creationTimestamp", stamp(self.now))
         self._happen({**obj, "metadata": metadata})
 
     def delete(self, obj: Json) -> None:

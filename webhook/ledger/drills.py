@@ -245,8 +245,12 @@ def _replayed(scene: Scene) -> Step:
 def _same(what: str, found: Sequence[Difference]) -> Step:
     if not found:
         return Step(what, True, "no difference")
-    told = [f"{each.kind} {each.name}: {each.finding.message}" for each in found]
-    return Step(what, False, f"{len(found)} differences{_listed(told)}")
+    told = [f"{each.kind} {_name(each)}: {each.finding.message}" for each in found]
+    return Step(what, False, f"{len(found)} difference{'s' if len(found) > 1 else ''}{_listed(told)}")
+
+
+def _name(each: Difference) -> str:
+    return "/".join(filter(None, (each.namespace, each.name)))
 
 
 def _listed(wrong: Sequence[str]) -> str:
