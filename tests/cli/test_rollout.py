@@ -79,7 +79,10 @@ def test_status_tells_every_driver_with_costs_or_a_rollout(run, cluster):
         "badMappings": [],
         "standing": True,
     }
-    assert (gpu["coverage"], gpu["digests"]) == ({"nodes": 1, "fresh": 1, "percent": 100, "lacking": []}, [GPU_DIGEST])
+    assert (gpu["coverage"], gpu["digests"]) == (
+        {"nodes": 1, "fresh": 1, "percent": 100, "lacking": []},
+        {GPU_DIGEST: ["bellows-1"]},
+    )
     assert [row["name"] for row in gpu["heldPools"]] == ["bellows-1"]
 
 
@@ -90,6 +93,17 @@ def test_status_of_a_driver_without_a_rollout_and_of_drills(run, files):
     assert "other.example: stage General (it has no DriverRollout)" in ran.out
     assert "drill Rollback failed at 2026-11-19T09:00:00Z by dana: n1 refuses" in ran.out
     assert run("rollout", "status", DRIVER, *where).out.count("stage") == 1
+
+
+def test_status_tells_which_pools_have_which_of_several_mappings(run, files):
+    other = [slice_of(device("d", old("2")), name=f"t{n:02}", pool=f"p{n:02}", nodeName="n2") for n in range(21)]
+    where = files(*fleet(), *other)
+    (row,) = json.loads(run("rollout", "status", DRIVER, *where, "-o", "json").out)["drivers"]
+    assert sorted(row["digests"].values()) == [["n0", "n1"], [f"p{n:02}" for n in range(21)]]
+    told = run("rollout", "status", DRIVER, *where).out
+    assert "\n    on n0, n1\n" in told
+    assert "p19 and 1 more\n" in told
+    assert "\n    on " not in run("rollout", "status", DRIVER, *files(*fleet())).out
 
 
 @pytest.mark.parametrize("command", [["status"], ["hold", "--reason", "x"], ["resume"], ["check"], ["promote"]])
@@ -147,7 +161,9 @@ def test_hold_of_bad_mappings(run, cluster):
     where = ("--cluster", cluster, *AT)
     ran = run("rollout", "hold", CPU, "--reason", "x", "--bad-mapping", "sha256:ab", *where)
     assert (ran.code, ran.out) == (2, "")
-    assert "--bad-mapping: has 'sha256:ab', needs sha256: and 64 hexadecimal digits" in ran.err
+    # What is refused is not told of as if it were held.
+    [told] = ran.err.splitlines()
+    assert "--bad-mapping: has 'sha256:ab', needs sha256: and 64 hexadecimal digits" in told
     ran = run("rollout", "hold", GPU, "--reason", "x", "--bad-mapping", NOBODYS, *where)
     assert yaml.safe_load(ran.out)["spec"]["hold"]["badMappings"] == [NOBODYS]
     assert f"no pool of {GPU} has it, so it holds nothing yet; its pools have {GPU_DIGEST}" in ran.err
@@ -163,6 +179,21 @@ def test_hold_makes_a_rollout_where_there_is_none_and_takes_back_what_was_resume
     ran = run("rollout", "hold", DRIVER, "--reason", "x", *where)
     assert yaml.safe_load(ran.out)["spec"] == {"stage": "Canary", "canaryNodeSelector": CANARY, "hold": hold}
     assert "it is no longer resumed at 1 mapping" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["hold", "--reason", "x"], ["resume"], ["promote"], ["check"], ["drill", "Rollback"]],
+    ids=lambda each: each[0],
+)
+def test_nothing_is_made_of_a_cluster_part_of_which_cannot_be_read(run, files, command):
+    files(*fleet())
+    # As after `rollout hold … --cluster folder > folder/rollout.yaml`: the shell has emptied it.
+    _, folder, *at = files(name="rollout.yaml")
+    ran = run("rollout", command[0], DRIVER, *command[1:], "--cluster", folder.parent, *at)
+    assert (ran.code, ran.out) == (2, "")
+    assert "rollout.yaml:1:1: has no document" in ran.err
+    assert f"{DRIVER}: has part of its cluster unread, needs all of it;" in ran.err
 
 
 def test_of_two_documents_for_one_driver_the_later_counts_and_that_is_said(run, files):

@@ -447,7 +447,7 @@ def test_half_an_installation_and_what_keeps_it(cluster: Cluster, monkeypatch: p
     [line] = [each for each in ran.stderr.splitlines() if waited in each]
     assert "configmaps. has 1 resource instances" in line
     assert "example.org/keep in 1 resource instances" in line
-    assert "1 objects are not gone yet; they go once nothing keeps them" in ran.stderr
+    assert "not gone yet: 1 object; what is named above keeps them, and they go without it" in ran.stderr
     admin.patch(path("ConfigMap", "kept", half.namespace), {"metadata": {"finalizers": None}})
     admin.gone(f"{later}/{name}")
     half.run("uninstall")

@@ -63,6 +63,11 @@ def problem(text: str) -> None:
     note(text)
 
 
+def problems() -> int:
+    """How often :func:`problem` was told in this run."""
+    return click.get_current_context().find_root().ensure_object(Session).problems
+
+
 def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)

@@ -101,7 +101,7 @@ class Program(click.Group):
 
 def _plain(message: str) -> str:
     """A message of click as ours are: lower case, no final stop."""
-    message = message.strip().removesuffix(".")
+    message = message.replace("\n\t", " ").strip().removesuffix(".")
     return message[:1].lower() + message[1:]
 
 

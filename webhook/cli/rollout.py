@@ -54,6 +54,7 @@ def status(drivers: tuple[str, ...], where: Where, at: datetime, output: str) ->
     from msgspec import structs
 
     from webhook.cli.output import dump
+    from webhook.cli.rollout_edit import pool_digests
     from webhook.cli.rollout_view import driver_json, status_text
     from webhook.controllers.rollout_figures import figures
     from webhook.facts.times import stamp
@@ -68,7 +69,10 @@ def status(drivers: tuple[str, ...], where: Where, at: datetime, output: str) ->
     known = snapshot.rollouts
     every = known.update({driver: known.get(driver) or DriverRollout(driver) for driver in wanted})
     found = figures(structs.replace(snapshot, rollouts=every), Book(), wanted, at)
-    rows = [driver_json(every[driver], driver in known, found[driver], at) for driver in wanted]
+    rows = [
+        driver_json(every[driver], driver in known, found[driver], pool_digests(driver, snapshot), at)
+        for driver in wanted
+    ]
     value = {"at": stamp(at), "drivers": rows}
     out(status_text(value) if output == "text" else dump(value, output))
     return 0
@@ -112,15 +116,18 @@ def hold(
     make = partial(rollout_edit.hold, reason=reason, until=until, bad=bad, now=at)
     if where.clusters:
         snapshot, kept = rollout_read.read(where, driver)
+        done = printed(rollout_read.document_of(driver, kept), partial(make, by=by or ""), driver, output)
         rollout_read.tell_unheld(driver, bad, snapshot)
-        return printed(rollout_read.document_of(driver, kept), partial(make, by=by or ""), driver, output)
+        return done
     document, user = stored(where, driver)
     # In an emergency everything is read only where it is needed.
-    if document is None or bad:
-        snapshot = sources.live(where).snapshot
-        rollout_read.check_known(driver, snapshot)
-        rollout_read.tell_unheld(driver, bad, snapshot)
-    return written(where, driver, partial(make, by=by or user), output, create=True)
+    seen = sources.live(where).snapshot if document is None or bad else None
+    if seen is not None:
+        rollout_read.check_known(driver, seen)
+    code = written(where, driver, partial(make, by=by or user), output, create=True)
+    if seen is not None and code == 0:
+        rollout_read.tell_unheld(driver, bad, seen)
+    return code
 
 
 @rollout.command(
@@ -208,7 +215,7 @@ Examples:
 Exit code 1: a step failed.""",
 )
 @click.argument("driver", metavar="DRIVER")
-@click.argument("name", type=click.Choice(DRILLS), metavar=f"[{'|'.join(DRILLS)}]")
+@click.argument("name", type=click.Choice(DRILLS), metavar=f"{{{'|'.join(DRILLS)}}}")
 @click.option("--record", is_flag=True, help="Write into the status of the live DriverRollout how it went.")
 @_by
 @cluster_options

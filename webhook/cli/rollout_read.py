@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from webhook.cli import sources
-from webhook.cli.console import Unusable, note
+from webhook.cli.console import Unusable, note, problems
 
 if TYPE_CHECKING:
     from webhook.cli.options import Where
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 
 def read(where: Where, driver: str) -> tuple[Snapshot, Kept]:
-    """The cluster, and its objects as they came. Raises Unusable where nothing in it is about the driver."""
+    """The cluster, and its objects as they came. Raises Unusable where nothing in it is about the driver, and for files
+    some of which cannot be read: the DriverRollout may be in these, and another would be made.
+    """
     from webhook.cluster.recorder import Kept
 
     kept = Kept()
     snapshot = sources.cluster(where, kept).snapshot
+    if where.clusters and problems():
+        raise Unusable(f"{driver}: has part of its cluster unread, needs all of it; repair what is named above")
     check_known(driver, snapshot)
     return snapshot, kept
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _MARKS = {True: "pass", False: "fail", None: "-"}
+# Pools that are named in the text for each mapping.
+_NAMED = 20
 _COLOURS = {True: "green", False: "red", None: None}
 
 
-def driver_json(rollout: DriverRollout, known: bool, found: Figures, now: datetime) -> Json:
-    """One driver of `rollout status`; ``known`` is whether it has a DriverRollout."""
+def driver_json(
+    rollout: DriverRollout, known: bool, found: Figures, pools: Mapping[str, Collection[str]], now: datetime
+) -> Json:
+    """One driver of `rollout status`; ``known`` is whether it has a DriverRollout, ``pools`` the digests of each."""
     hold, seen = rollout.hold, rollout.status
     standing = held(rollout, hold.bad_mappings, now) if hold is not None else None
     return {
@@ -57,7 +61,7 @@ def driver_json(rollout: DriverRollout, known: bool, found: Figures, now: dateti
         ],
         "heldCount": found.held_count,
         "claims": {"waiting": len(found.waiting), "bound": len(found.bound)},
-        "digests": list(found.digests),
+        "digests": {each: [pool for pool, there in pools.items() if each in there] for each in found.digests},
         "differences": found.differences,
         "overcommitted": found.overcommitted,
         "quietSince": seen.quiet_since,
@@ -107,8 +111,10 @@ def _driver(row: Json) -> Iterator[str]:
     for pool in row["heldPools"]:
         yield from wrapped(one_line(f"{pool['name']}: {pool['reason']}"), "    ", "      ")
     yield f"  claims: {row['claims']['bound']} bound, {row['claims']['waiting']} waiting"
-    for digest in row["digests"]:
+    for digest, pools in row["digests"].items():
         yield f"  mapping {one_line(digest)}"
+        if len(row["digests"]) > 1:
+            yield from wrapped(f"on {_some(pools)}", "    ", "      ")
     if row["differences"] or row["overcommitted"]:
         over = plural(row["overcommitted"], "overcommitted node")
         yield paint(f"  {plural(row['differences'], 'difference')}, {over}", "yellow")
@@ -118,6 +124,11 @@ def _driver(row: Json) -> Iterator[str]:
         yield from wrapped(
             one_line(f"drill {drill['name']} {verdict} at {drill['at']}{by}: {drill['message']}"), "  ", "    "
         )
+
+
+def _some(pools: Sequence[str]) -> str:
+    more = f" and {len(pools) - _NAMED} more" if len(pools) > _NAMED else ""
+    return (", ".join(map(one_line, pools[:_NAMED])) or "no pool any more") + more
 
 
 def _hold(hold: Json) -> str:

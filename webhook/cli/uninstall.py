@@ -112,10 +112,12 @@ async def _remove(api: Api, objects: list[Json]) -> int:
         note(f"{title(obj)} was there again, and is removed again; stop the server that makes it")
     if refused:
         raise Unreachable(
-            f"{refused} objects were not removed; get the rights and run it again, which removes the rest"
+            f"not removed: {plural(refused, 'object')}; get the rights and run it again, which removes the rest"
         )
     if lasting:
-        raise Unreachable(f"{lasting} objects are not gone yet; they go once nothing keeps them")
+        raise Unreachable(
+            f"not gone yet: {plural(lasting, 'object')}; what is named above keeps them, and they go without it"
+        )
     return 1 if again else 0
 
 
