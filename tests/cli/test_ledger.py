@@ -129,7 +129,8 @@ def test_what_concerns_many_nodes_or_none_stands_before_the_summary(run, example
     text = (example / "cluster" / "slices.yaml").read_text().replace("resourceSliceCount: 1", "resourceSliceCount: 2")
     (tmp_path / "slices.yaml").write_text(text)
     ran = run("ledger", "show", "--cluster", example / "cluster", "--cluster", tmp_path, *AT)
-    *_, note, empty, summary = ran.out.splitlines()
-    assert note.startswith("info")
-    assert "pools-waiting: DriverRollout " in note
-    assert (empty, summary.rpartition(", ")[2]) == ("", "1 difference")
+    *_, note, summary = ran.out.split("\n\n")
+    assert note.startswith("info pools-waiting: DriverRollout ")
+    # Wrapped as everything that has no columns.
+    assert all(line.startswith("  ") and len(line) <= 100 for line in note.splitlines()[1:])
+    assert summary.strip().rpartition(", ")[2] == "1 difference"

@@ -20,7 +20,7 @@ def render(value: dict[str, Any]) -> str:
     for node in value["nodes"]:
         lines += ["", *_node(node)]
     if value["differences"]:
-        lines += ["", *map(_difference, value["differences"])]
+        lines += ["", *(line for each in value["differences"] for line in wrapped(_difference(each), "", "  "))]
     lines += ["", _summary(value)]
     return "\n".join(lines)
 
@@ -84,12 +84,12 @@ def _node(node: dict[str, Any]) -> Iterator[str]:
         yield ""
     for pool in node["pools"]:
         phase = paint(f"{pool['phase']:<10}", _PHASES.get(pool["phase"]))
-        age = paint(f" for {pool['age']}", dim=True) if pool["age"] else ""
+        age = paint(f", made {pool['age']} ago", dim=True) if pool["age"] else ""
         yield f"  pool {phase} {one_line(pool['driver'])} {one_line(pool['pool'])}{age}"
         for reason in pool["reasons"]:
             yield from wrapped(one_line(reason), " " * 7, " " * 7)
     for each in node["differences"]:
-        yield f"  {_difference(each)}"
+        yield from wrapped(_difference(each), "  ", "    ")
 
 
 def _difference(each: dict[str, Any]) -> str:
