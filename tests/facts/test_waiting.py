@@ -24,6 +24,7 @@ from tests.facts.builders import (
 from tests.facts.test_pod_needs import from_template, template
 from webhook.facts.pools import allocation_pool_problems
 from webhook.facts.rollout import allocation_rollout_problems
+from webhook.facts.stopped_pool import stopped_pool
 from webhook.facts.waiting import Waiting, waiting
 from webhook.kube.resource import read_slice
 
@@ -202,14 +203,42 @@ def test_what_is_allocated_waits_for_nothing_and_its_neighbour_may() -> None:
     assert rule(*objs, asking=pod(claims={})) == ""
 
 
-def test_a_review_looks_at_so_many_pools_and_no_more() -> None:
-    nodes = [node(f"m{n}") for n in range(3)]
-    halves = [slice_of(GOOD, name=f"h{n}", where=f"m{n}", count=2) for n in range(3)]
-    assert rule(*nodes, *halves, most=3) == "pool-incomplete"
+def test_a_review_looks_at_so_many_pools_and_takes_the_others_to_be_like_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node(f"m{n}") for n in range(9)]
+    halves = [slice_of(GOOD, name=f"h{n}", where=f"m{n}", count=2) for n in range(9)]
+    looked: list[str] = []
+
+    def counted(snapshot: Any, driver: str, pool: str, now: Any) -> Any:
+        looked.append(pool)
+        return stopped_pool(snapshot, driver, pool, now)
+
+    monkeypatch.setattr("webhook.facts.waiting.stopped_pool", counted)
+    assert rule(*nodes, *halves, most=9) == rule(*nodes, *halves) == "pool-incomplete"
+    assert len(looked) == 18
+    looked.clear()
+    assert rule(*nodes, *halves, most=2) == "pool-incomplete"
+    assert len(looked) == 2
+    # One that is not looked at may be whole: who looks at all lets the pod go.
+    last = next(n for n in range(9) if f"m{n}" not in looked)
+    halves[last] = slice_of(GOOD, name=f"h{last}", where=f"m{last}")
+    assert rule(*nodes, *halves, most=2) == "pool-incomplete"
+    assert rule(*nodes, *halves) == ""
+    # Of those that are looked at, one that is usable is enough.
+    first = int(looked[0][1:])
+    halves[first] = slice_of(GOOD, name=f"h{first}", where=f"m{first}")
     assert rule(*nodes, *halves, most=2) == ""
-    assert rule(*nodes, *halves) == "pool-incomplete"
-    # A hold of the whole driver needs no pool to be looked at.
-    assert rule(*nodes, *halves, rollout(hold=HOLD), most=2) == "driver-held"
+
+
+@pytest.mark.parametrize("most", [64, None])
+def test_a_fleet_of_many_pools_that_rebuilds_or_is_held_by_digest_is_waited_for(most: int | None) -> None:
+    nodes = [node(f"m{n}") for n in range(70)]
+    bad = [slice_of(BAD, name=f"h{n}", where=f"m{n}") for n in range(70)]
+    assert rule(*nodes, *bad, most=most) == ""
+    assert rule(*nodes, *bad, rollout(hold={**HOLD, "badMappings": [digest(BAD)]}), most=most) == "driver-held"
+    halves = [slice_of(GOOD, name=f"h{n}", where=f"m{n}", count=2) for n in range(70)]
+    assert rule(*nodes, *halves, most=most) == "pool-incomplete"
+    bound = [claim(f"b{n}", results=[result(pool=f"m{n}")]) for n in range(70)]
+    assert rule(*nodes, *bound, rollout(stage="Canary"), most=most) == "pool-gone"
 
 
 def wide(number: int, **fields: Any) -> list[Json]:
@@ -219,13 +248,14 @@ def wide(number: int, **fields: Any) -> list[Json]:
     return [*map(node, names), *slices]
 
 
-def test_a_review_looks_at_wide_pools_only_where_that_takes_little() -> None:
+def test_a_review_looks_at_as_many_wide_pools_as_takes_little() -> None:
     one = wide(1)
     assert rule(*one, most=64) == "pool-incomplete"
     two = [*one, *wide(2)]
-    assert rule(*two, most=64) == ""
-    assert rule(*two, rollout(hold=HOLD), most=64) == "driver-held"
-    # Who has the time looks at all of it.
+    assert rule(*two, most=64) == "pool-incomplete"
+    # Pools of few slices come first, so that most are looked at.
+    narrow = slice_of(GOOD, name="z", where="w1-0", pool="z")
+    assert rule(*two, narrow, most=64) == ""
     assert rule(*two) == "pool-incomplete"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 
@@ -37,18 +37,19 @@ def stopped_pool(snapshot: Snapshot, driver: str, pool: str, now: datetime) -> R
     return first
 
 
-def within(snapshot: Snapshot, driver: str, pools: Iterable[str], most: int) -> bool:
-    """Whether to tell of all of ``pools`` that they are stopped takes at most ``most`` looks: from a node at a slice,
-    or at each device where they have nodes of their own, and at nodes to find those.
+def looks(snapshot: Snapshot, driver: str, pool: str, most: int) -> int:
+    """How many looks it takes to tell that the pool is stopped: from a node at a slice, or at each device where they
+    have nodes of their own, and at nodes to find those. Counted no further than beyond ``most``.
     """
-    for pool in pools:
-        places = [place for item in snapshot.pools.get((driver, pool), ()) for place in _places(item)]
-        most -= sum(len(snapshot.nodes) if "nodeSelector" in place else 1 for place in places)
+    count = places = 0
+    for item in snapshot.pools.get((driver, pool), ()):
+        found = _places(item)
+        places += len(found)
+        count += sum(len(snapshot.nodes) if "nodeSelector" in place else 1 for place in found)
         # What it takes to find the nodes is bounded before they are looked for.
-        if most < 0:
-            return False
-        most -= len(places) * min(len(_nodes(snapshot, driver, pool)), _MOST_VIEWS)
-    return most >= 0
+        if count > most:
+            return count
+    return count + places * min(len(_nodes(snapshot, driver, pool)), _MOST_VIEWS)
 
 
 def _places(item: Slice) -> list[Json]:

@@ -7,6 +7,7 @@ looked at, never what is free: a pod that waits for room is the scheduler's.
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 
 from msgspec import Struct
 
@@ -14,7 +15,7 @@ from webhook.facts.drivers import drivers_of
 from webhook.facts.pod_needs import wanted_claims
 from webhook.facts.pool_survey import Reason
 from webhook.facts.rollout import stopped_driver
-from webhook.facts.stopped_pool import stopped_pool, within
+from webhook.facts.stopped_pool import looks, stopped_pool
 from webhook.kube.claims import RequestGroup
 from webhook.kube.core import Pod
 from webhook.kube.snapshot import Snapshot
@@ -38,8 +39,9 @@ def waiting(pod: Pod, snapshot: Snapshot, now: datetime, most: int | None = None
     go on. Claims that are allocated, drivers that have nothing published and requests that name no driver are nothing
     to wait for.
 
-    A driver of more than ``most`` pools (None: of however many), or of pools that are too wide to look at from all of
-    their nodes, is not looked at closer than its hold and its stage.
+    Of a driver that is not stopped as a whole at most ``most`` pools are looked at (None: all), and fewer where they
+    are wide. When all of these take no claims the pod waits, though another pool may: whoever looks at all lets it go.
+    Where not one can be looked at, it goes on.
     For many pods at one moment, ask one :class:`Waiting`.
     """
     return Waiting(snapshot, now, most).pod(pod)
@@ -84,26 +86,29 @@ class Waiting:
         stopped = stopped_driver(self._snapshot, driver, self._now)
         if stopped is not None:
             return _Answer(False, stopped)
-        if self._most is not None and len(self._snapshot.driver_slices.get(driver, ())) > _MOST_LOOKS:
-            return _USABLE
-        pools = sorted(self._pools(driver))
-        if self._most is not None and (
-            len(pools) > self._most or not within(self._snapshot, driver, pools, _MOST_LOOKS)
-        ):
-            return _USABLE
+        left = _MOST_LOOKS
         first: Reason | None = None
-        for pool in pools:
+        for pool in self._pools(driver):
+            if self._most is not None:
+                left -= looks(self._snapshot, driver, pool, left)
+                if left < 0:
+                    break
             reason = stopped_pool(self._snapshot, driver, pool, self._now)
             if reason is None:
                 return _USABLE
             first = first or reason
-        return _Answer(False, first)
+        return _USABLE if first is None and left < 0 else _Answer(False, first)
 
-    def _pools(self, driver: str) -> set[str]:
-        """The driver's pools, up to one more than are looked at; where all slices are gone those that claims hold."""
-        pools: set[str] = set()
-        for name in self._snapshot.driver_slices.get(driver, ()):
-            pools.add(self._snapshot.slices[name].pool)
-            if self._most is not None and len(pools) > self._most:
-                return pools
-        return pools or {pool for owner, pool in self._snapshot.pool_claims if owner == driver}
+    def _pools(self, driver: str) -> list[str]:
+        """The driver's pools, those of few slices first and no more than are looked at; where all its slices are gone
+        those that claims hold.
+        """
+        snapshot = self._snapshot
+        found: set[str] = set()
+        for name in islice(snapshot.driver_slices.get(driver, ()), None if self._most is None else _MOST_LOOKS):
+            found.add(snapshot.slices[name].pool)
+            if len(found) == self._most:
+                break
+        if not found:
+            found.update(islice((pool for owner, pool in snapshot.pool_claims if owner == driver), self._most))
+        return sorted(found, key=lambda pool: (len(snapshot.pools.get((driver, pool), ())), pool))

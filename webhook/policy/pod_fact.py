@@ -23,7 +23,7 @@ from webhook.policy.types import FINDINGS, PATCH
 if TYPE_CHECKING:
     from webhook.policy.facts import Facts
 
-# Pools that a review of one pod looks at before it lets the pod go on; the controller that lets pods go looks at all.
+# Pools of a driver that a review of one pod looks at; the controller that lets pods go looks at all.
 _MOST_POOLS = 64
 
 
