@@ -79,6 +79,16 @@ def test_everything_that_was_asked_for_is_there():
             {"drills": (*GOOD.drills, drill("Rollback", False, "2026-11-11T09:00:00Z", "2 of 3 pools refuse"))},
             "failed at 2026-11-11T09:00:00Z by on-call: 2 of 3 pools refuse",
         ),
+        (
+            "drill-rollback",
+            {"drills": (drill("Rollback", at="2027-06-01T00:00:00Z"), drill("NodeRestart"))},
+            "a time of 2027-06-01T00:00:00Z, and it is 2026-11-20T09:30:00Z",
+        ),
+        (
+            "drill-rollback",
+            {"drills": (drill("Rollback", at="yesterday"), drill("NodeRestart"))},
+            "a time of yesterday, and it is 2026-11-20T09:30:00Z",
+        ),
         ("replays", {"replays_equal": False}, "other accounts than were recorded after a replay"),
         ("quiet", {"quiet_since": ""}, "a difference now, looked at since 2026-11-11T09:30:00Z"),
         ("quiet", {"observed_since": ""}, "nobody who looked for differences"),
@@ -175,6 +185,17 @@ def test_of_a_drill_the_last_time_counts_wherever_it_stands():
         "DriverUpgrade",
         "Rollback",
     ]
+
+
+def test_a_drill_that_is_to_come_neither_counts_nor_hides_one_that_was_done():
+    ahead = stamp(NOW + timedelta(seconds=1))
+    for passed in (True, False):
+        _, gates = judged(replace(GOOD, drills=(*GOOD.drills, drill("Rollback", passed, ahead))))
+        assert gates["drill-rollback"].passed is True
+    _, gates = judged(replace(GOOD, drills=(drill("Rollback", False), drill("Rollback", at=ahead))))
+    assert gates["drill-rollback"].has == "failed at 2026-11-10T09:00:00Z by on-call"
+    _, gates = judged(replace(GOOD, drills=(drill("Rollback", at=stamp(NOW)),)))
+    assert gates["drill-rollback"].passed is True
 
 
 def test_evidence_of_a_status():

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from webhook.facts.coverage import Coverage, coverage
 from webhook.facts.rollout import held
-from webhook.facts.times import duration, instant
+from webhook.facts.times import duration, instant, stamp
 from webhook.kube.labels import matches
 from webhook.kube.rollout import STAGES, Drill, DriverRollout, Promotion, RolloutStatus
 from webhook.kube.snapshot import Snapshot
@@ -100,7 +100,7 @@ def promotion(
         _hold(rollout, now),
     ]
     measured = [
-        *(_drill(name, evidence.drills) for name in dict.fromkeys(asked.drills)),
+        *(_drill(name, evidence.drills, now) for name in dict.fromkeys(asked.drills)),
         _replays(evidence),
         _quiet(asked, evidence, now),
         _none("capacity", evidence.overcommitted, "overcommitted node"),
@@ -160,10 +160,16 @@ def _hold(rollout: DriverRollout, now: datetime) -> GateResult:
     return GateResult("hold", False, standing.has, "none: resume first")
 
 
-def _drill(name: str, drills: tuple[Drill, ...]) -> GateResult:
+def _drill(name: str, drills: tuple[Drill, ...], now: datetime) -> GateResult:
     gate = f"drill-{_DASHED.sub('-', name).lower()}"
-    done = next((each for each in latest(drills) if each.name == name), None)
+    known = [each for each in drills if each.name == name]
+    # What has no time, or one that is to come, was not done.
+    past = tuple(each for each in known if (at := instant(each.at)) is not None and at <= now)
+    done = next(latest(past), None)
     needs = f"drill {name} passed"
+    if done is None and known:
+        has = f"a time of {known[0].at or 'nothing'}, and it is {stamp(now)}"
+        return GateResult(gate, False, has, f"{needs} before now")
     if done is None:
         return GateResult(gate, False, "never done", needs)
     has = f"{'passed' if done.passed else 'failed'} at {done.at}"
