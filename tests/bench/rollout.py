@@ -203,7 +203,7 @@ def released(cluster: Cluster, guard: Guard, driver: Driver, audit: Audit, pods:
     row(f"{cluster.release}: {pods} waiting pods let go after the hold", f"{pods / took:.1f} a second", "50 a second")
     row(f"{cluster.release}: of these the first after", f"{first:.2f} s")
     bound = pods + UNGATED
-    eventually(lambda: (audit.look() - before)[SCHEDULER, "create", "pods/binding"] >= bound, within=600, every=1)
+    eventually(lambda: (audit.look() - before)[SCHEDULER, "create", "pods/binding"] >= bound, within=60 + pods, every=1)
     row(f"{cluster.release}: all of them bound after", f"{time.perf_counter() - begun:.0f} s")
     writes = audit.look() - before
     ours = sum(writes[GUARD, verb, what] for verb, what in (("create", "events"), ("patch", "pods")))

@@ -83,6 +83,7 @@ class Server:
         if not isinstance(reply, Reply):
             reply = await reply
         response: Json = json.loads(reply.body)["response"]
+        reply.tell()
         return response
 
     def count(self, name: str) -> float:
@@ -240,6 +241,31 @@ def test_the_time_of_the_request_is_all_there_is(make: Callable[..., Server]) ->
             assert "no reservation on node n1: the time of the request was spent" in said(each)
         server.api.slow = 0.0
         assert (await server.ask(review("a", "d0")))["allowed"]
+
+    run(test())
+
+
+def test_the_time_may_be_up_after_somebody_else_was_faster(
+    make: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told then is the refusal, and it is counted as any other."""
+
+    async def test() -> None:
+        first = make()
+        second = make(first.api.connection())
+        for server in (first, second):
+            server.see(node(cpu="14"))
+        assert (await first.ask(review("a", "d0")))["allowed"]
+        patch = second.api.patch
+
+        async def late(*given: Any) -> Json:
+            second.api.slow = 30.0
+            return await patch(*given)
+
+        monkeypatch.setattr(second.api, "patch", late)
+        assert "the time of the request was spent" in said(await second.ask(review("b", "d1"), 0.5))
+        assert second.count("reservation_conflicts_total") == 1
+        assert second.count('findings_total{action="Deny",policy="claim-allocation",rule="not-reserved"}') == 1
 
     run(test())
 

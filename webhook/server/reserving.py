@@ -127,7 +127,7 @@ class Reserving:
         """The verdict to tell: ``verdict`` once ``wanted`` is written; where the ledger has changed, what ``judge``
         then says; one with a finding when nothing can be written, or not before ``until`` (perf_counter).
         """
-        begun, node = time.perf_counter(), wanted.ledger.node
+        begun, node, told = time.perf_counter(), wanted.ledger.node, verdict
         turn = self._turns.get(node)
         if turn is None:
             # One after the other on a node: those of one server need not lose races to one another.
@@ -136,7 +136,7 @@ class Reserving:
             async with asyncio.timeout(until - begun), turn:
                 problem = _stale(verdict)
                 if not problem:
-                    verdict, problem = await self._take(verdict, wanted, judge)
+                    told, problem = await self._take(verdict, wanted, judge)
         except TimeoutError:
             problem = "the time of the request was spent"
         except Unreachable as error:
@@ -145,15 +145,20 @@ class Reserving:
             problem = f"the API server refuses it: {error}"
             if error.status == HTTPStatus.NOT_FOUND:
                 problem = "the API server has no NodeLedgers; install the definitions of this release"
+        if told is not verdict:
+            verdict.evaluation.facts.release()
         self._metrics.reservation("failed" if problem else "taken", time.perf_counter() - begun)
-        return _refused(verdict, node, problem) if problem else verdict
+        return _refused(told, node, problem) if problem else told
 
     async def _take(self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict]) -> tuple[Verdict, str]:
-        """The verdict once what it needs is written, and what stands in the way, if anything does."""
-        node = wanted.ledger.node
+        """The verdict once what it needs is written, and what stands in the way, if anything does. ``verdict`` itself
+        stays as it is: when the time is up it is the one to tell.
+        """
+        first, node = verdict, wanted.ledger.node
         while True:
             if self.view().ledgers.get(node, wanted.ledger).resource_version != wanted.ledger.resource_version:
-                verdict.evaluation.facts.release()
+                if verdict is not first:
+                    verdict.evaluation.facts.release()
                 verdict = judge()
                 again = self.wanted(verdict)
                 if again is None:
