@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from webhook.admission.action import Answer
@@ -33,7 +34,7 @@ def main(folder: str, kind: str, core: str) -> None:
         os.sched_setaffinity(0, {int(core)})
     settings = Settings(Path(folder, "certs"), [str(Path(folder, "cluster"))], (), "127.0.0.1", 0, None)
     service = (Allowing if kind == "allow" else Service)(
-        PolicyStore([shipped()]), Cluster(settings.cluster), Log(), settings.clock
+        PolicyStore([shipped()]), Cluster(settings.cluster), Log(), lambda: datetime.now(UTC)
     )
     run(service, settings)
 

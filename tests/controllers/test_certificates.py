@@ -23,6 +23,7 @@ from tests.controllers.playing import running, until
 from webhook.cluster.api import ApiError
 from webhook.controllers import certificates as module
 from webhook.controllers.certificates import Certificates
+from webhook.controllers.clock import ServerClock
 from webhook.controllers.injection import PLURALS
 from webhook.telemetry.log import Log
 
@@ -55,13 +56,14 @@ class Replica:
         ensure(folder, HOSTS, datetime.now(UTC) + ahead)
         self.said = io.StringIO()
         self.log = Log(self.said)
+        self.clock = ServerClock(self.log, lambda: datetime.now(UTC) + ahead)
         self.kept = Certificates(
             api,  # type: ignore[arg-type]  # the same methods
             folder,
             "guard/certificates" if shared else None,
             HOSTS,
             self.log,
-            lambda: datetime.now(UTC) + ahead,
+            self.clock,
         )
 
     async def run(self) -> None:
@@ -309,27 +311,8 @@ def test_certificates_are_made_by_the_clock_of_the_api_server(tmp_path: Path) ->
             async with running(replica):
                 await until(lambda api=api: problems(held(api), datetime.now(UTC)) == [])
                 assert "s from the API server's" in replica.detail
-                assert abs(replica.kept.now() - datetime.now(UTC)) < timedelta(seconds=5)
+                assert abs(replica.clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
             assert "clock compared" in replica.events()
-
-    asyncio.run(main())
-
-
-def test_an_answer_that_takes_long_is_no_difference_of_clocks(tmp_path: Path) -> None:
-    async def main() -> None:
-        api = Memory()
-        replica = Replica(api, tmp_path)
-        kept = replica.kept
-        moments = iter([NOW, NOW + timedelta(seconds=50)])
-        kept._clock = lambda: next(moments)
-        api.behind = datetime.now(UTC) - (NOW + timedelta(seconds=40))
-        await kept._set_clock()
-        assert kept.offset == timedelta()
-        moments = iter([NOW, NOW + timedelta(seconds=1)])
-        api.behind = datetime.now(UTC) - (NOW + timedelta(seconds=90))
-        await kept._set_clock()
-        assert timedelta(seconds=85) < kept.offset < timedelta(seconds=95)
-        assert replica.events() == ["clock compared"]
 
     asyncio.run(main())
 

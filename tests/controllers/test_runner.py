@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,13 @@ import pytest
 from certs.files import ensure
 from tests.controllers.memory import Memory
 from tests.controllers.playing import running, until
+from webhook.cluster.kinds import KINDS
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import certificates, leader, runner
+from webhook.controllers.clock import ServerClock
 from webhook.controllers.gates import WAITING
 from webhook.controllers.runner import REFUSED, Check, Controllers, asks
+from webhook.facts.times import stamp
 from webhook.server.run import Settings
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
@@ -53,16 +56,26 @@ class Shared:
 
 
 class Replica:
-    def __init__(self, api: Memory, folder: Path, **shared: Shared) -> None:
+    def __init__(self, api: Memory, folder: Path, ahead: timedelta = timedelta(), **shared: Shared) -> None:
         ensure(folder, ["localhost"], datetime.now(UTC))
         self.said = io.StringIO()
         self.log = Log(self.said)
         settings = Settings(certs=folder, secret="allocguard-system/certificates")
-        self.cluster = LiveCluster(api, settings.clock, self.log.write)  # type: ignore[arg-type]  # the same methods
+        self.clock = ServerClock(self.log, lambda: datetime.now(UTC) + ahead)
+        self.cluster = LiveCluster(api, self.clock.now, self.log.write)  # type: ignore[arg-type]  # the same methods
         self.cluster.synced = True
         policies = PolicyStore([shipped()])
-        self.controllers = Controllers(settings, api, self.cluster, policies, self.log, settings.clock)  # type: ignore[arg-type]  # the same methods
-        self.controllers._shared = dict(shared)
+        self.controllers = Controllers(
+            settings,
+            api,  # type: ignore[arg-type]  # the same methods
+            self.cluster,
+            policies,
+            self.log,
+            self.clock,
+            self.clock.now,
+        )
+        if shared:
+            self.controllers._shared = dict(shared)
 
     async def run(self) -> None:
         await self.controllers.run()
@@ -209,3 +222,35 @@ def test_the_shipped_policies_hold_pods() -> None:
     assert asks(PolicyStore([shipped()]), "Hold", WAITING)
     assert asks(PolicyStore([shipped()]), "Deny", REFUSED)
     assert not asks(PolicyStore([shipped()], audit=True), "Deny", REFUSED)
+
+
+@pytest.mark.parametrize("days", [8, -8])
+def test_controllers_judge_by_the_clock_of_the_api_server(tmp_path: Path, days: int) -> None:
+    """Neither a hold nor quiet days end for the leader whose own clock is ahead, nor do they begin late."""
+
+    async def main() -> None:
+        api = Memory()
+        until_, begun = (stamp(datetime.now(UTC) + timedelta(days=each)) for each in (1, -1))
+        asked = {"quietDays": 2, "drills": ["Rollback"]}
+        spec = {"stage": "Canary", "hold": {"reason": "r", "until": until_}, "promotion": asked}
+        done = {"name": "Rollback", "at": begun, "passed": True}
+        status = {"stage": "Canary", "observedSince": begun, "quietSince": begun, "drills": [done]}
+        path = "/apis/allocguard.dev/v1alpha1/driverrollouts/d.example"
+        kind = next(each for each in KINDS if each.name == "DriverRollout")
+        made = {"apiVersion": kind.api_version, "kind": kind.name, "spec": spec, "status": status}
+        stored = api.put(path, {**made, "metadata": {"uid": "u", "generation": 1}})
+        replica = Replica(api, tmp_path, timedelta(days=days))
+        replica.cluster.put(kind, stored)
+        async with running(replica):
+            await until(lambda: api.objects[path]["status"].get("conditions"))
+        found = api.objects[path]["status"]
+        conditions = {each["type"]: each for each in found["conditions"]}
+        assert (conditions["Held"]["status"], conditions["Promotable"]["status"]) == ("True", "False")
+        now = datetime.now(UTC)
+        for each in conditions.values():
+            assert abs(datetime.fromisoformat(each["lastTransitionTime"]) - now) < timedelta(minutes=1)
+        gates = {gate["name"]: gate for gate in found["promotion"]["gates"]}
+        assert gates["quiet"]["has"] == f"no difference for 1d, since {begun}"
+        assert gates["drill-rollback"]["passed"] is True
+
+    asyncio.run(main())

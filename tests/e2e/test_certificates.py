@@ -34,6 +34,7 @@ from tests.e2e.waiting import eventually
 from webhook.cli.program import program
 from webhook.cluster.access import connect
 from webhook.controllers.certificates import Certificates
+from webhook.controllers.clock import ServerClock
 from webhook.telemetry.log import Log
 
 NAME = "certificates"
@@ -363,9 +364,8 @@ def test_a_clock_that_is_wrong_makes_certificates_that_are_right(cluster: Cluste
         wrong = timedelta(hours=hours)
         ensure(tmp_path / "certs", HOSTS, datetime.now(UTC) + wrong)
         log = Log()
-        followed = Certificates(
-            api, tmp_path / "certs", f"{cluster.ns}/{NAME}", HOSTS, log, lambda: datetime.now(UTC) + wrong
-        )
+        clock = ServerClock(log, lambda: datetime.now(UTC) + wrong)
+        followed = Certificates(api, tmp_path / "certs", f"{cluster.ns}/{NAME}", HOSTS, log, clock)
         running = asyncio.create_task(followed.run())
         await asyncio.wait_for(followed.ready.wait(), 20)
         ((name, fine, detail),) = followed.checks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,45 @@ def test_the_status_goes_with_the_driver_and_with_what_the_operator_does(told: C
     guard.restart()
     steady(lambda: cluster.as_admin.get(rollout.path)["metadata"]["resourceVersion"] == version, during=12)
     assert [each["reason"] for each in events(cluster, driver.name)] == reasons
+
+
+WRONG = """
+import sys
+from datetime import timedelta
+from webhook.cli import main
+from webhook.server import run
+right, wrong = run._now, timedelta(days=float(sys.argv.pop(1)))
+run._now = lambda: right() + wrong
+main()
+"""
+
+
+@pytest.mark.parametrize("days", ["8", "-8"])
+def test_a_guard_whose_clock_is_wrong_ends_no_hold_and_promotes_nobody(told: Cluster, days: str) -> None:
+    """It goes by the clock of the API server: in the status, and where it answers."""
+    cluster = told
+    driver = canary(cluster)
+    definitions(cluster)
+    until = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    hold = {"reason": "books half", "until": until}
+    guard = deployed(cluster)
+    guard.stop()
+    module = guard.process.command.index("-m")
+    guard.process.command[module : module + 2] = ["-c", WRONG, days]
+    guard.start()
+    rollout = Rollout(cluster, **SELECTED, hold=hold, promotion={"minCoverage": 50, "quietDays": 2})
+    [line] = guard.lines(event="clock compared", level="warning")
+    assert abs(line["behind"] + int(days) * 86400) < 5
+    assert rollout.wait("Held", "True")["reason"] == "Held"
+    assert "quiet" in rollout.wait("Promotable", "False")["message"]
+    assert "view" not in str(rollout.status()["heldPools"])
+    begun = datetime.fromisoformat(rollout.status()["observedSince"])
+    assert abs(begun - datetime.now(UTC)) < timedelta(minutes=5)
+    cpu_claim(cluster, "c1", 2)
+    cluster.pod("p1", claims=["c1"])
+    steady(lambda: not cluster.get("Pod", "p1")["spec"].get("nodeName"), during=3)
+    rollout.edit(hold=None)
+    assert cluster.scheduled("p1")["spec"]["nodeName"] == driver.node
 
 
 def test_a_stage_goes_up_when_its_gates_have_passed_or_somebody_says_so(told: Cluster) -> None:

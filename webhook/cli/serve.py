@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from webhook.cli.console import Unreachable, Unusable, problem
-from webhook.cli.options import Time, live_options, now, policies_option, version_options
+from webhook.cli.options import Time, live_options, policies_option, version_options
 
 _CERTS = "allocguard-certs"
 _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -126,7 +126,7 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 @click.option(
     "--at",
     type=Time(),
-    show_default="the real clock",
+    show_default="the clock of the API server; our own for --cluster",
     help="A clock that stands still, to try recorded reviews (RFC 3339).",
 )
 @policies_option
@@ -182,7 +182,7 @@ def serve(
             hosts=(*_LOOPBACK, *_hosts(service, url)),
             minor=minor,
             gates=gates,
-            clock=now if at is None else lambda: at,
+            clock=None if at is None else lambda: at,
             kubeconfig=kubeconfig,
             context=context,
             secret=secret,

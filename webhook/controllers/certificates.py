@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography.x509 import Certificate
@@ -24,10 +23,10 @@ from certs.files import changed, ensure, keep, read, signature, write
 from certs.inspect import problems
 from certs.renewal import due, phase, trusts
 from webhook.cluster.api import Api, ApiError, Unreachable
-from webhook.controllers.clock import server_time
+from webhook.controllers.clock import SKEW, ServerClock
 from webhook.controllers.injection import SETTLE, Entry, entries
 from webhook.controllers.secret import Secret, Stored
-from webhook.telemetry.log import Level, Log
+from webhook.telemetry.log import Log
 
 Check = tuple[str, bool, str]
 
@@ -36,8 +35,6 @@ EVERY, SOON, LONGEST = 30.0, 1.0, 30.0
 # Seconds until what was written into the folder is served for certain, and for which a bundle that was replaced by
 # somebody else is still trusted: replicas follow within that.
 _TAKEN_IN, _OVERLAP = 1.5, 60.0
-# A clock that differs by more is told.
-_SKEW = timedelta(seconds=30)
 
 
 class Certificates:
@@ -52,7 +49,7 @@ class Certificates:
         secret: str | None,
         hosts: Sequence[str],
         log: Log,
-        clock: Callable[[], datetime],
+        clock: ServerClock,
     ) -> None:
         self._api = api
         self._folder = folder
@@ -68,7 +65,6 @@ class Certificates:
         self._awaited = ""
         self._problem = ""
         self._looked = signature(folder)
-        self.offset = timedelta()
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
@@ -99,27 +95,23 @@ class Certificates:
             found += self._before[0]
         return to_pem(tuple(dict.fromkeys(found)))
 
-    def now(self) -> datetime:
-        """The API server's clock."""
-        return self._clock() + self.offset
-
     def checks(self) -> list[Check]:
         """For ``/readyz``: a replica that shows what the others share may serve, whatever befalls it later."""
         if self._held is None or not self.ready.is_set():
             return [("certificate renewal", False, f"failed: {self._problem or 'not read yet'}")]
-        told = [str(problem) for problem in problems(self._held, self.now())]
+        told = [str(problem) for problem in problems(self._held, self._clock.now())]
         if not self._held.authorities:
             told.append(f"{self._held.place} has no ca.crt, without which nothing is registered")
         told += [each for each in (self._problem, self._awaited) if each]
         if phase(self._held) == "retiring":
             told.append("an authority that was replaced is trusted until its last certificate has ended")
-        if abs(self.offset) > _SKEW:
-            told.append(f"this clock is {-self.offset.total_seconds():+.0f}s from the API server's")
+        if abs(ahead := self._clock.ahead) > SKEW:
+            told.append(f"this clock is {ahead.total_seconds():+.0f}s from the API server's")
         return [("certificate renewal", True, f"ok, but {'; '.join(told)}" if told else "ok")]
 
     async def _round(self) -> float:
         """One look, and what is due done; seconds until the next at the latest."""
-        await self._set_clock()
+        await self._clock.look(self._api)
         if self._secret is None:
             return await self._look_at_folder()
         self._stored = stored = await self._secret.read()
@@ -134,7 +126,7 @@ class Certificates:
         self._held = held
         trouble: Exception | None = None
         try:
-            step = None if stored.foreign else due(held, self.now(), self._hosts, await self._injected(held))
+            step = None if stored.foreign else due(held, self._clock.now(), self._hosts, await self._injected(held))
             if step is not None:
                 if await self._secret.write(step, stored):
                     self._report("renewed", step)
@@ -152,9 +144,9 @@ class Certificates:
         before = self._held
         self._held = self._shown = await asyncio.to_thread(read, self._folder)
         await self._served()
-        held = await asyncio.to_thread(keep, self._folder, self._hosts, self.now())
+        held = await asyncio.to_thread(keep, self._folder, self._hosts, self._clock.now())
         if injected := await self._injected(held):
-            held = await asyncio.to_thread(keep, self._folder, self._hosts, self.now(), injected)
+            held = await asyncio.to_thread(keep, self._folder, self._hosts, self._clock.now(), injected)
         if before and before.serving.certificate != held.serving.certificate:
             self._report("renewed", held)
         self._held = self._shown = held
@@ -168,7 +160,7 @@ class Certificates:
 
     def _first(self) -> Material:
         """What to begin, or to begin again, a Secret with that is not there."""
-        known = self._held or ensure(self._folder, self._hosts, self.now())
+        known = self._held or ensure(self._folder, self._hosts, self._clock.now())
         if known.authority is None:
             raise CertificateError(known.place, "has no key of an authority, with which the Secret could be made")
         return known
@@ -177,7 +169,7 @@ class Certificates:
         """Serve ``held``, unless API servers would still refuse it; seconds until the next look."""
         shown = self._shown
         why = ""
-        if shown and not trusts(shown.authorities, held, self.now()):
+        if shown and not trusts(shown.authorities, held, self._clock.now()):
             why = await self._refused(held, shown)
         if why or self._stored.foreign:
             self._awaited = why
@@ -195,8 +187,8 @@ class Certificates:
 
     async def _refused(self, held: Material, shown: Material) -> str:
         """Why to go on with ``shown`` although the Secret has ``held``, which somebody else put there; else empty."""
-        lacking = [each for each in await entries(self._api) or () if not trusts(each.trusted, held, self.now())]
-        if not any(trusts(each.trusted, shown, self.now()) for each in lacking):
+        lacking = [each for each in await entries(self._api) or () if not trusts(each.trusted, held, self._clock.now())]
+        if not any(trusts(each.trusted, shown, self._clock.now()) for each in lacking):
             return ""
         return f"another pair is shown until {lacking[0]} trusts the one of the Secret"
 
@@ -213,19 +205,6 @@ class Certificates:
         if self._confirmed is None or self._confirmed[0] != held.authorities:
             self._confirmed = held.authorities, time.monotonic()
         return held.authorities if time.monotonic() - self._confirmed[1] > SETTLE else ()
-
-    async def _set_clock(self) -> None:
-        begun = self._clock()
-        told = await server_time(self._api)
-        if told is None:
-            return
-        # The server tells whole seconds, and looked at its clock at some moment between question and answer.
-        least, most = told - self._clock(), told + timedelta(seconds=1) - begun
-        offset = timedelta() if least <= timedelta() <= most else min(least, most, key=abs)
-        if (abs(offset) > _SKEW) != (abs(self.offset) > _SKEW):
-            level: Level = "warning" if abs(offset) > _SKEW else "info"
-            self._log.write(level, "clock compared", behind=round(offset.total_seconds()))
-        self.offset = offset
 
     async def _served(self) -> None:
         if not self.ready.is_set():

@@ -19,6 +19,7 @@ from typing import Protocol
 from webhook.cluster.api import Api
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.certificates import Certificates
+from webhook.controllers.clock import ServerClock
 from webhook.controllers.gates import Gates
 from webhook.controllers.holding import Holding
 from webhook.controllers.leader import Leader
@@ -87,7 +88,9 @@ class Shared(Protocol):
 
 
 class Controllers:
-    """The controllers of one replica. ``run`` belongs to the event loop of ``api``; ``checks`` to any thread."""
+    """The controllers of one replica. ``now`` is the clock by which they judge: that of the API server, ``clock``,
+    unless another one was asked for. ``run`` belongs to the event loop of ``api``; ``checks`` to any thread.
+    """
 
     def __init__(
         self,
@@ -96,33 +99,36 @@ class Controllers:
         cluster: LiveCluster,
         policies: PolicyStore,
         log: Log,
-        clock: Callable[[], datetime],
+        clock: ServerClock,
+        now: Callable[[], datetime],
     ) -> None:
+        self._api = api
         self._cluster = cluster
         self._log = log
+        self._clock = clock
         self._troubles: dict[str, str] = {}
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._leader = Leader(api, settings.namespace, LEASE, identity, log)
         self._certificates = Certificates(api, settings.certs, settings.secret, settings.hosts, log, clock)
         self._holding = Holding(api, lambda: self._leader.leading or bool(self._leader.holder))
-        taints = Taints(api, cluster, log, clock)
-        places = Places(api, cluster, taints, clock, socket.gethostname())
-        self.gates = Gates(api, cluster, partial(asks, policies, "Hold"), places, log, clock)
-        self.observed = Observed(api, cluster, log, clock)
-        self.rollouts = RolloutStatus(api, cluster, log, clock)
+        taints = Taints(api, cluster, log, now)
+        places = Places(api, cluster, taints, now, socket.gethostname())
+        self.gates = Gates(api, cluster, partial(asks, policies, "Hold"), places, log, now)
+        self.observed = Observed(api, cluster, log, now)
+        self.rollouts = RolloutStatus(api, cluster, log, now)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
             "device taints": taints,
             "unscheduled pods": Unscheduled(
-                api, cluster, lambda: taints.possible or asks(policies, "Deny", REFUSED), log, clock
+                api, cluster, lambda: taints.possible or asks(policies, "Deny", REFUSED), log, now
             ),
             "rollout status": self.rollouts,
         }
         # One that only answers is registered by others, who see to its certificates and its policies.
         self._registered = bool(settings.secret or settings.service or settings.url)
         if self._registered:
-            self._shared["policy status"] = PolicyStatus(api, cluster, policies, log, clock)
+            self._shared["policy status"] = PolicyStatus(api, cluster, policies, log, now)
         if settings.service or settings.url:
             address = _address(settings.service, settings.url)
             bundle = self._certificates.ca_bundle
@@ -133,6 +139,7 @@ class Controllers:
     async def run(self) -> None:
         """Run until cancelled; then the Lease is given back."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervise("clock", partial(self._clock.run, self._api)))
             if self._registered:
                 group.create_task(self._supervise("certificates", self._certificates.run))
                 await self._certificates.ready.wait()
@@ -142,10 +149,6 @@ class Controllers:
                 await asyncio.sleep(0.2)
             group.create_task(self._supervise("observed", self.observed.run))
             group.create_task(self._supervise("leader", partial(self._leader.run, self._lead)))
-
-    def now(self) -> datetime:
-        """The API server's clock, by which certificates are judged."""
-        return self._certificates.now()
 
     def may_hold(self) -> bool:
         """Whether pods may be held: whether somebody lets them go again."""

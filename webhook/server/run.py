@@ -35,6 +35,7 @@ from webhook.cluster.background import Background
 from webhook.cluster.files import Cluster
 from webhook.cluster.ledgers import Ledgers
 from webhook.cluster.live import LiveCluster
+from webhook.controllers.clock import ServerClock
 from webhook.controllers.runner import Controllers
 from webhook.server.app import build, watching
 from webhook.server.connection import Connection
@@ -89,7 +90,7 @@ class Settings:
     hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1")
     minor: int | None = None
     gates: Mapping[str, bool] = field(default_factory=dict)
-    clock: Callable[[], datetime] = _now
+    clock: Callable[[], datetime] | None = None
     kubeconfig: str | None = None
     context: str | None = None
     secret: str | None = None
@@ -112,20 +113,22 @@ def serve(settings: Settings, log: Log | None = None) -> None:
         # The first process of a container ignores a SIGTERM that nobody handles.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     journal: Journal | None = None
+    clock = ServerClock(log, _now)
+    now = settings.clock or clock.now
     try:
         policies = PolicyStore(settings.policies or [shipped()], settings.audit)
         if settings.journal is not None:
             # The events of a clock that stands still would have no order.
-            journal = Journal(settings.journal, _now, log.write, settings.limits)
+            journal = Journal(settings.journal, clock.now, log.write, settings.limits)
         if settings.cluster:
             cluster = Cluster(settings.cluster, settings.minor, settings.gates, journal)
-            service = Service(policies, cluster, log, settings.clock, checks=lambda: _journal_checks(journal))
+            service = Service(policies, cluster, log, now, checks=lambda: _journal_checks(journal))
             # Nobody would let the pods go.
             service.may_hold = lambda: False
             _count(service, journal)
             run(service, settings)
         else:
-            _serve_live(settings, policies, log, journal)
+            _serve_live(settings, policies, log, journal, clock)
     finally:
         if journal is not None:
             journal.close()
@@ -141,10 +144,13 @@ def _count(service: Service, journal: Journal | None) -> None:
         journal.counted(service.metrics.journal_failure)
 
 
-def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Journal | None) -> None:
+def _serve_live(
+    settings: Settings, policies: PolicyStore, log: Log, journal: Journal | None, clock: ServerClock
+) -> None:
     """Serve with a view of the live cluster, and the controllers that were asked for, in a thread of their own."""
     tracing = Tracing(settings.otlp_endpoint, log)
     background = Background()
+    now = settings.clock or clock.now
     ended: list[Check] = []
 
     def watched(name: str, future: Future[None]) -> None:
@@ -155,20 +161,25 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
 
     try:
         api = background.submit(connect(settings.kubeconfig, settings.context)).result()
-        cluster = LiveCluster(api, settings.clock, log.write, settings.minor, settings.gates, recorder=journal)
-        parts: dict[str, Callable[[], Coroutine[None, None, None]]] = {"view": cluster.run}
-        controllers = Controllers(settings, api, cluster, policies, log, settings.clock)
-        parts["controllers"] = controllers.run
+        cluster = LiveCluster(api, now, log.write, settings.minor, settings.gates, recorder=journal)
+        controllers = Controllers(settings, api, cluster, policies, log, clock, now)
+
+        async def view() -> None:
+            # What is seen has the time at which it was seen, by the clock that tells how old it is.
+            await clock.look(api)
+            await cluster.run()
+
+        parts: dict[str, Callable[[], Coroutine[None, None, None]]] = {"view": view, "controllers": controllers.run}
 
         def ages() -> dict[str, float]:
-            known = cluster.ages(settings.clock())
+            known = cluster.ages(now())
             return {kind: age for kind, age in known.items() if age is not None}
 
         service = Service(
             policies,
             cluster,
             log,
-            settings.clock,
+            now,
             ages,
             lambda: [*controllers.checks(), *_journal_checks(journal), *ended],
         )
@@ -193,7 +204,7 @@ def _serve_live(settings: Settings, policies: PolicyStore, log: Log, journal: Jo
                 begun[name].add_done_callback(partial(watched, name))
 
         # Who is told to stop puts nothing back that is just being uninstalled, and lets another replica lead.
-        run(service, settings, begin, controllers.now, lambda: begun["controllers"].cancel())
+        run(service, settings, begin, clock.now, lambda: begun["controllers"].cancel())
         background.stop(api.close(), DRAIN)
     finally:
         background.stop()
