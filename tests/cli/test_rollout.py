@@ -372,7 +372,7 @@ def test_promote_stays_when_a_gate_fails_unless_somebody_answers_for_it(run, fil
     ran = run("rollout", "promote", DRIVER, *where, "--override", "dana", "--reason", "CHG-1042")
     spec = yaml.safe_load(ran.out)["spec"]
     assert (ran.code, spec["stage"]) == (0, "Expanding")
-    override = {"by": "dana", "reason": "CHG-1042", "stage": "Canary"}
+    override = {"by": "dana", "reason": "CHG-1042", "stage": "Canary", "at": AT[1]}
     assert spec["promotion"] == {"drills": ["Rollback"], "override": override}
     assert "as dana decided: CHG-1042" in ran.err
 

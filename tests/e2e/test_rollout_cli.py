@@ -5,7 +5,8 @@ practise, promote; and nothing that is bound is ever disturbed.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 
 from click.testing import CliRunner
 
@@ -132,9 +133,16 @@ def test_hold_look_resume_practise_and_promote(cluster: Cluster) -> None:
     assert (code, out.strip()) == (0, f"{name} goes on from stage Canary to Expanding, as dana decided: CHG-1042")
     after = stored(cluster, driver)["spec"]
     assert (after["stage"], after["canaryNodeSelector"]) == ("Expanding", selector)
-    assert after["promotion"] == {**asked, "override": {"by": "dana", "reason": "CHG-1042", "stage": "Canary"}}
+    word = {"by": "dana", "reason": "CHG-1042", "stage": "Canary", "at": after["promotion"]["override"]["at"]}
+    assert after["promotion"] == {**asked, "override": word}
+    assert abs(datetime.fromisoformat(word["at"]) - datetime.now(UTC)) < timedelta(minutes=1)
     assert standing(cluster) == before
     assert stored(cluster, driver)["status"]["drills"] == [done]
+    # Back, and on again by the same words: they are said anew.
+    cluster.as_admin.patch(path("DriverRollout", name), {"spec": {"stage": "Canary"}})
+    time.sleep(1)
+    assert ran(cluster, "promote", name, "--override", "dana", "--reason", "CHG-1042")[0] == 0
+    assert stored(cluster, driver)["spec"]["promotion"]["override"]["at"] > word["at"]
 
 
 def failed(cluster: Cluster, name: str) -> set[str]:

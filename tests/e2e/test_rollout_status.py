@@ -211,7 +211,22 @@ def test_a_stage_goes_up_when_its_gates_have_passed_or_somebody_says_so(told: Cl
     rollout.edit(stage="Expanding")
     refused(stage="General")
     rollout.edit(stage="Canary")
-    rollout.edit(stage="General", promotion={"override": {"by": "me", "reason": "demo", "stage": "Canary"}})
+    word = {"by": "me", "reason": "demo", "stage": "Canary"}
+    rollout.edit(stage="General", promotion={"override": word})
+    cluster.as_admin.patch(f"{rollout.path}/status", {"status": {"promotion": {**passed, "passed": False}}})
+    # A word counts once: back, and up again, takes another one, or the same at another time.
+    rollout.edit(stage="Canary")
+    refused(stage="Expanding")
+    refused(stage="Expanding", promotion={"override": word})
+    with pytest.raises(ApiError, match="date-time"):
+        rollout.edit(stage="Expanding", promotion={"override": {**word, "at": "now"}})
+    rollout.edit(stage="Expanding", promotion={"override": {**word, "at": "2026-11-20T09:00:00Z"}})
+    rollout.edit(stage="Canary")
+    refused(stage="Expanding", promotion={"override": {**word, "at": "2026-11-20T09:00:00Z"}})
+    # Nor does one that was said before the write that goes up.
+    rollout.edit(promotion={"override": {**word, "at": "2026-11-20T09:00:01Z"}})
+    refused(stage="Expanding")
+    rollout.edit(stage="Expanding", promotion={"override": {**word, "at": "2026-11-20T09:00:02Z"}})
     rollout.edit(stage="Off")
     # Who asks for no gates moves as they like.
     rollout.edit(promotion=None)

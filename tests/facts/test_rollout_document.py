@@ -30,7 +30,7 @@ def test_a_document_with_everything_is_right():
             "quietDays": 7,
             "drills": ["Rollback"],
             "pendingP99": "30s",
-            "override": {"by": "ann", "reason": "ticket 7", "stage": "Canary"},
+            "override": {"by": "ann", "reason": "ticket 7", "stage": "Canary", "at": "2026-11-20T09:00:00Z"},
         },
     )
     assert document_problems(told) == []
@@ -92,6 +92,11 @@ def test_another_version_is_told():
         (
             {"promotion": {"override": {"by": "ann", "reason": "x", "stage": "General"}}},
             "spec.promotion.override.stage",
+            "",
+        ),
+        (
+            {"promotion": {"override": {"by": "ann", "reason": "x", "stage": "Off", "at": "today"}}},
+            "spec.promotion.override.at",
             "",
         ),
         ({"promotion": {"override": "ann"}}, "spec.promotion.override", ""),

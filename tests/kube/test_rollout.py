@@ -59,11 +59,11 @@ def test_the_keys_that_a_canary_selector_reads() -> None:
 
 
 def test_what_a_promotion_asks_for_and_who_overrides_it() -> None:
-    override = {"by": "ann", "reason": "ticket 7", "stage": "Canary"}
+    override = {"by": "ann", "reason": "ticket 7", "stage": "Canary", "at": "2026-11-20T09:00:00Z"}
     asked = {"minCoverage": 95, "quietDays": 0, "drills": ["Rollback"], "pendingP99": "1m30s", "override": override}
     rollout = read_rollout({"spec": {"promotion": asked}})
     assert rollout.promotion == Promotion(95, 0, ("Rollback",), 90)
-    assert rollout.override == Override("ann", "ticket 7", "Canary")
+    assert rollout.override == Override("ann", "ticket 7", "Canary", "2026-11-20T09:00:00Z")
     assert read_rollout({"spec": {"promotion": {}}}).promotion == Promotion(None, None, (), None)
     none = read_rollout({"spec": {"promotion": {"minCoverage": True, "quietDays": "7", "pendingP99": 30}}})
     assert (none.promotion, none.override) == (Promotion(None, None, (), None), None)

@@ -301,7 +301,7 @@ def promote(driver: str, by: str | None, reason: str | None, where: Where, at: d
 
         if (stage := read_rollout(current).stage) != report.stage:
             return rollout_edit.Edit({}, f"{driver} is at stage {stage} meanwhile: nothing to change")
-        return rollout_edit.promote(current, *overridden)
+        return rollout_edit.promote(current, *overridden, at)
 
     return printed(document, make, driver, output) if where.clusters else written(where, driver, make, output)
 

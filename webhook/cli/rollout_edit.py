@@ -201,8 +201,10 @@ def pool_digests(driver: str, snapshot: Snapshot) -> dict[str, frozenset[str]]:
     return {pool: current(snapshot, driver, pool, None).digests for pool in sorted(pools)}
 
 
-def promote(document: Json, by: str, reason: str) -> Edit:
-    """The next stage; with ``by`` in the name of somebody, whatever the gates say. Empty at the last stage."""
+def promote(document: Json, by: str, reason: str, now: datetime) -> Edit:
+    """The next stage; with ``by`` in the name of somebody, who says so ``now``, whatever the gates say. Empty at the
+    last stage.
+    """
     driver, stage = _driver(document), read_rollout(document).stage
     following = next_stage(stage)
     if not following:
@@ -210,7 +212,7 @@ def promote(document: Json, by: str, reason: str) -> Edit:
     spec: Json = {"stage": following}
     said = f"{driver} goes on from stage {stage} to {following}"
     if by:
-        spec["promotion"] = {"override": {"by": by, "reason": reason, "stage": stage}}
+        spec["promotion"] = {"override": {"by": by, "reason": reason, "stage": stage, "at": stamp(now)}}
         said += f", as {one_line(by)} decided: {one_line(reason)}"
     elif "override" in mapping(mapping(document.get("spec")).get("promotion")):
         spec["promotion"] = {"override": None}

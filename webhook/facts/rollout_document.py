@@ -63,7 +63,7 @@ _SPEC = _Shape(
                 "quietDays": int,
                 "drills": _NAMES,
                 "pendingP99": str,
-                "override": _Shape({"by": str, "reason": str, "stage": str}),
+                "override": _Shape({"by": str, "reason": str, "stage": str, "at": str}),
             }
         ),
     }
@@ -252,9 +252,7 @@ def _hold_problems(spec: Json) -> list[Finding]:
     if _blank(hold.get("reason")):
         found.append(_bad("spec.hold.reason", "no reason", "what people read while their claims wait"))
     for member in ("since", "until"):
-        given = hold.get(member)
-        if isinstance(given, str) and instant(given) is None:
-            found.append(_bad(f"spec.hold.{member}", f"{given!r}", "a time such as 2026-11-20T09:00:00Z"))
+        found += _time(hold.get(member), f"spec.hold.{member}")
     since, until = instant(text(hold.get("since"))), instant(text(hold.get("until")))
     if since is not None and until is not None and until <= since:
         has = f"{hold['until']}, not after since ({hold['since']})"
@@ -298,4 +296,11 @@ def _override_problems(override: Json) -> list[Finding]:
         "stage": "the stage to move on from",
     }
     found = [_bad(f"{path}.{name}", f"no {name}", needs[name]) for name in needs if _blank(override.get(name))]
-    return found + _chosen(override.get("stage") or None, STAGES[:-1], f"{path}.stage")
+    found += _chosen(override.get("stage") or None, STAGES[:-1], f"{path}.stage")
+    return found + _time(override.get("at"), f"{path}.at")
+
+
+def _time(value: object, path: str) -> list[Finding]:
+    if not isinstance(value, str) or instant(value) is not None:
+        return []
+    return [_bad(path, f"{value!r}", "a time such as 2026-11-20T09:00:00Z")]

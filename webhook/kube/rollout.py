@@ -62,11 +62,14 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Somebody's word for moving on from ``stage`` though its gates have not passed."""
+    """Somebody's word for moving on from ``stage`` though its gates have not passed; ``at`` (RFC 3339, empty where it
+    is not said) tells it from one with the same words.
+    """
 
     by: str
     reason: str
     stage: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def _promotion(raw: object) -> Promotion | None:
 def _override(raw: object) -> Override | None:
     if not isinstance(raw, dict):
         return None
-    return Override(text(raw.get("by")), text(raw.get("reason")), text(raw.get("stage")))
+    return Override(text(raw.get("by")), text(raw.get("reason")), text(raw.get("stage")), text(raw.get("at")))
 
 
 def _status(raw: Json) -> RolloutStatus:
