@@ -437,7 +437,7 @@ def test_without_the_api_nothing_is_written_and_that_is_told(world: World) -> No
     world.see(rollout(hold=HOLD))
 
     async def scene() -> None:
-        told = "ok, but the API server has no devicetaintrules: what is held is refused and gated only"
+        told = "ok, the API server has no devicetaintrules: what is held is refused and gated only"
         await until(lambda: world.detail() == told)
         assert not world.controller.possible
         await world.quiet()
@@ -456,7 +456,7 @@ def test_where_the_gate_is_off_nothing_is_made_and_what_is_there_goes(world: Wor
 
     async def scene() -> None:
         await until(lambda: not world.api.stored)
-        assert world.detail() == "ok, but DRADeviceTaintRules is off: what is held is refused and gated only"
+        assert world.detail() == "ok, DRADeviceTaintRules is off: what is held is refused and gated only"
         assert not world.controller.possible
         await world.quiet()
         world.view.snapshot = replace(world.view.snapshot, release=Release(36, {"DRADeviceTaintRules": True}))

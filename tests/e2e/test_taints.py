@@ -239,7 +239,7 @@ def test_where_rules_are_not_heeded_none_is_made(cluster: Cluster, fresh_plane: 
     guarding(cluster, guard, driver)
     waiting(cluster, "p1")
     hold(cluster, driver, "wrong mapping")
-    eventually(lambda: "ok, but DRADeviceTaintRules is off: what is held is refused and gated only" in told(guard))
+    eventually(lambda: "ok, DRADeviceTaintRules is off: what is held is refused and gated only" in told(guard))
     try_now(cluster, "p1")
     eventually(lambda: any("driver-held" in each for each in cluster.events("p1", "FailedScheduling")))
     assert tainted(cluster, driver) == {}
@@ -248,7 +248,7 @@ def test_where_rules_are_not_heeded_none_is_made(cluster: Cluster, fresh_plane: 
     driver = shared_cpus(without)
     guard = deployed(without)
     guarding(without, guard, driver)
-    eventually(lambda: "ok, but the API server has no devicetaintrules: what is held is refused" in told(guard))
+    eventually(lambda: "ok, the API server has no devicetaintrules: what is held is refused" in told(guard))
     waiting(without, "p1")
     hold(without, driver, "wrong mapping")
     try_now(without, "p1")

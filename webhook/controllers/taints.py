@@ -20,6 +20,7 @@ from webhook.cluster.kinds import Kind
 from webhook.cluster.reflector import Key, Reflector
 from webhook.controllers.pace import Pace
 from webhook.controllers.stopped_pools import Cluster, StoppedPools
+from webhook.controllers.trouble import Once, Trouble
 from webhook.facts.taints import TaintWanted, wanted_taints
 from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.taint_rule import (
@@ -61,6 +62,7 @@ class Taints:
         self._log = log
         self._clock = clock
         self._full: Sequence[TaintWanted] = ()
+        self._unwritten = Once(log, "device taints not written")
         self._problem = ""
         self._begin()
         self._running = False
@@ -117,9 +119,9 @@ class Taints:
         if not self._running:
             return "ok, made by the leader"
         if not self._listed:
-            return f"ok, but {self._absent}: {_WITHOUT}"
+            return f"ok, {self._absent}: {_WITHOUT}"
         if self._off:
-            return f"ok, but {GATE} is off: {_WITHOUT}"
+            return f"ok, {GATE} is off: {_WITHOUT}"
         if self._problem:
             return f"ok, but {self._problem}"
         count = sum(map(ours, list(self._rules.values())))
@@ -170,8 +172,10 @@ class Taints:
             if not self._listed:
                 continue
             problem, more = await self._round(kind)
-            if problem and problem != self._problem:
-                self._log.write("warning", "device taints not written", message=problem)
+            if problem:
+                self._unwritten.tell(problem)
+            else:
+                self._unwritten.over()
             self._problem = problem
             pause = min(max(pause * 2, 1.0), LONGEST) * random.uniform(0.8, 1.2) if problem else _PACE if more else 0.0
             if more:
@@ -227,9 +231,11 @@ class Taints:
             async with places:
                 try:
                     await write
-                except (ApiError, Unreachable) as error:
-                    if not isinstance(error, ApiError) or error.status not in _OVERTAKEN:
-                        problems.append(f"a rule cannot be written: {error}")
+                except Unreachable as error:
+                    problems.append(f"a rule cannot be written: {error}")
+                except ApiError as error:
+                    if error.status not in _OVERTAKEN:
+                        problems.append(Trouble("a rule cannot be written", error))
 
         async with asyncio.TaskGroup() as group:
             for write in writes:
