@@ -283,6 +283,35 @@ def test_what_is_wrong_is_told_once_and_in_readyz_until_it_is_right() -> None:
     run(test)
 
 
+def test_one_cause_is_said_once_whatever_pods_it_befalls() -> None:
+    def forbidden(name: str) -> ApiError:
+        return ApiError(403, "Forbidden", f'pods "{name}" is forbidden: cannot patch')
+
+    async def test() -> None:
+        world = World(claim(), gated("p1"))
+        world.api.refuses = forbidden
+        task = asyncio.create_task(world.gates.run())
+        for name, after in (("p1", "p2"), ("p2", "p3")):
+            await until(lambda name=name: f"ns/{name}: 403" in world.gates.checks()[0][2])
+            # The pod goes as it is, and another one comes.
+            world.view.drop(KIND["Pod"], ("ns", name))
+            await until(lambda: world.gates.checks() == [("gates", True, "ok")])
+            world.see(gated(after))
+        await until(lambda: "ns/p3: 403" in world.gates.checks()[0][2])
+        world.api.refuses = lambda name: None
+        world.see(gated("p3", "other"))
+        await until(lambda: world.released == 1)
+        await until(lambda: world.gates.checks() == [("gates", True, "ok")])
+        world.api.refuses = forbidden
+        world.see(gated("p5"))
+        await until(lambda: "ns/p5: 403" in world.gates.checks()[0][2])
+        task.cancel()
+        told = [line["message"][:7] for line in world.lines() if line["event"] == "gates not lifted"]
+        assert told == ["ns/p1: ", "ns/p5: "]
+
+    run(test)
+
+
 def test_an_api_server_that_is_away_or_busy_is_asked_again_soon() -> None:
     async def test() -> None:
         world = World(claim(), gated())

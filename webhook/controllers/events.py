@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Literal
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.controllers.trouble import Trouble
 from webhook.facts.pool_survey import Reason
 from webhook.facts.times import stamp
 from webhook.kube.core import Pod
@@ -93,7 +94,7 @@ async def tell_waiting(api: Api, pod: Pod, reason: Reason, now: datetime, once: 
     except ApiError as error:
         # It was told already, or is gone. A namespace that is being removed takes no events, and its pods need none.
         if error.status not in _NEEDLESS and "being terminated" not in error.message:
-            return f"events of {pod.key}: {error}"
+            return Trouble(f"events of {pod.key}", error)
     return ""
 
 

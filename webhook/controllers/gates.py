@@ -23,6 +23,7 @@ from webhook.cluster.reflector import Key
 from webhook.controllers.events import tell_waiting
 from webhook.controllers.pace import Pace
 from webhook.controllers.places import UNMADE, Places
+from webhook.controllers.trouble import Once, Trouble
 from webhook.facts.pool_survey import Reason
 from webhook.facts.steering import ungate_patch
 from webhook.facts.waiting import Waiting
@@ -85,6 +86,8 @@ class Gates:
         self._clock = clock
         self.on_release: Callable[[], object] = int
         self._problem = self._untold = ""
+        self._unlifted = Once(log, "gates not lifted")
+        self._unsaid = Once(log, "pods not told what they wait for")
         self._begin()
 
     def _begin(self) -> None:
@@ -98,7 +101,7 @@ class Gates:
         # Whether nodes are chosen by zones, and which pods had none at this look and at the one before.
         self._zones = False
         self._crowded, self._before = set[str](), set[str]()
-        self._left = False
+        self._left = self._lifted = False
         self._took = self._soonest = self._end = self._silent = 0.0
 
     async def run(self) -> None:
@@ -112,8 +115,11 @@ class Gates:
                 await asyncio.sleep(pause + (0.0 if self._left else max(GATHER, _SOON * self._took)))
                 problem = await self.look()
                 told = problem or next((each for *_, each in self._written.values() if each), "")
-                if told and told != self._problem:
-                    self._log.write("warning", "gates not lifted", message=told)
+                if told:
+                    self._unlifted.tell(told)
+                elif self._lifted:
+                    # That nobody is left who could not be released is no sign that it would work.
+                    self._unlifted.over()
                 self._problem = told
                 pause = min(max(pause * 2, 1.0), LONGEST) * random.uniform(0.8, 1.2) if problem else 0.0
         finally:
@@ -145,6 +151,7 @@ class Gates:
     async def look(self) -> str:
         """See who waits, and release and tell as many as there is time for; what kept a pod from being released."""
         begun, snapshot = time.monotonic(), self._cluster.snapshot
+        self._lifted = False
         gated = sorted(snapshot.gated_pods.values(), key=_since)
         present = {pod.uid for pod in gated}
         self._told &= present
@@ -252,11 +259,12 @@ class Gates:
         except Unreachable as error:
             return str(error)
         except ApiError as error:
-            problem = "" if error.status in _OVERTAKEN else f"{pod.key}: {error}"
+            problem = "" if error.status in _OVERTAKEN else Trouble(pod.key, error)
             if error.status not in _LATER:
                 self._written[pod.uid] = pod, time.monotonic(), problem
             return problem or "overtaken"
         self._written[pod.uid] = pod, time.monotonic(), ""
+        self._lifted = True
         self.on_release()
         return "released"
 
@@ -271,12 +279,13 @@ class Gates:
             given = self._telling.take(min(AT_ONCE, len(pods)))
             problems = await asyncio.gather(*[self._say(*pods.popleft()) for _ in range(given)])
             if problem := next(filter(None, problems), ""):
-                if problem != self._untold:
-                    self._log.write("warning", "pods not told what they wait for", message=problem)
+                self._unsaid.tell(problem)
                 self._silent = time.monotonic() + LATER
                 pods.clear()
                 return problem
-            if not given:
+            if given:
+                self._unsaid.over()
+            else:
                 await asyncio.sleep(self._telling.wait(min(AT_ONCE, len(pods))))
         return ""
 

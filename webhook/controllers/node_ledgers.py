@@ -23,6 +23,7 @@ from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.ledgers import PATH, Ledgers
 from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
+from webhook.controllers.trouble import Once, Trouble
 from webhook.facts.bookings import allocated_as
 from webhook.kube.claims import Claim, read_claim
 from webhook.kube.node_ledger import PLACE, BookedCharge, NodeLedger, Reservation, node_ledger_object
@@ -70,7 +71,7 @@ class NodeLedgers:
         self._api = api
         self._ledgers = Ledgers(api)
         self._cluster = cluster
-        self._log = log
+        self._unwritten = Once(log, "node ledgers not written")
         self._begin()
         self._problem = ""
 
@@ -103,8 +104,10 @@ class NodeLedgers:
                 await self._something()
                 await asyncio.sleep(GATHER + pause)
                 problem = await self._round()
-                if problem and problem != self._problem:
-                    self._log.write("warning", "node ledgers not written", message=problem)
+                if problem:
+                    self._unwritten.tell(problem)
+                else:
+                    self._unwritten.over()
                 self._problem = problem
                 pause = min(max(pause * 2, 1.0), LONGEST) * random.uniform(0.8, 1.2) if problem else 0.0
         finally:
@@ -182,7 +185,7 @@ class NodeLedgers:
                     done = await self._publish(node)
                 except ApiError as error:
                     missing = error.status == HTTPStatus.NOT_FOUND
-                    problems.append("the API server has no NodeLedgers" if missing else f"{node}: {error}")
+                    problems.append("the API server has no NodeLedgers" if missing else Trouble(node, error))
                     done = False
                 except Unreachable as error:
                     problems.append(str(error))

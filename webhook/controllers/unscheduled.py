@@ -16,6 +16,7 @@ from typing import Protocol
 from webhook.cluster.api import Api
 from webhook.controllers.events import tell_waiting
 from webhook.controllers.gates import AT_ONCE
+from webhook.controllers.trouble import Once
 from webhook.facts.pool_survey import Reason
 from webhook.facts.waiting import Waiting
 from webhook.kube.core import Pod
@@ -46,7 +47,7 @@ class Unscheduled:
         self._api = api
         self._cluster = cluster
         self._stops = stops
-        self._log = log
+        self._unsaid = Once(log, "pods not told what they wait for")
         self._clock = clock
         self._problem = ""
         self._begin()
@@ -62,8 +63,8 @@ class Unscheduled:
         self._begin()
         while True:
             problem = await self.look()
-            if problem and problem != self._problem:
-                self._log.write("warning", "pods not told what they wait for", message=problem)
+            if problem:
+                self._unsaid.tell(problem)
             self._problem = problem
             await asyncio.sleep(LATER if problem else self._pause)
 
@@ -93,6 +94,8 @@ class Unscheduled:
             problems = await asyncio.gather(*(self._say(pod, reason) for pod, reason in batch))
             if problem := next(filter(None, problems), ""):
                 return problem
+        if new:
+            self._unsaid.over()
         return ""
 
     async def _held(self, snapshot: Snapshot) -> list[tuple[Pod, Reason]]:
