@@ -115,7 +115,7 @@ def fleet(cluster: Cluster, pods: int) -> list[Driver]:
     """Nodes with room for so many pods, and their driver on each."""
     cpu_class(cluster)
     made = []
-    for number in range(math.ceil((pods + UNGATED) / A_NODE)):
+    for number in range(math.ceil(pods / A_NODE)):
         name = cluster.node(f"n{number}", cpu="64", pods="500")
         driver = Driver(cluster, CPU_DRIVER, name, cluster.as_admin, "")
         driver.publish([driver.device("cores", {"cpus": str(A_NODE)}, {"cpu": per("cpus", "100m")})])
@@ -173,6 +173,9 @@ def ungated(cluster: Cluster, guard: Guard, driver: Driver, audit: Audit) -> Non
     time.sleep(WAITED)
     writes = audit.look() - before
     claims = sum(count for (user, _, what), count in writes.items() if (user, what) == (SCHEDULER, STATUS))
+    for name in names:
+        cluster.delete("Pod", name)
+        cluster.delete("ResourceClaim", name)
     rate = claims / UNGATED / WAITED * 60
     row(f"{cluster.release}: writes of a pod that waits without a gate", f"{rate:.1f} a minute")
 
@@ -202,8 +205,7 @@ def released(cluster: Cluster, guard: Guard, driver: Driver, audit: Audit, pods:
     took = time.perf_counter() - begun
     row(f"{cluster.release}: {pods} waiting pods let go after the hold", f"{pods / took:.1f} a second", "50 a second")
     row(f"{cluster.release}: of these the first after", f"{first:.2f} s")
-    bound = pods + UNGATED
-    eventually(lambda: (audit.look() - before)[SCHEDULER, "create", "pods/binding"] >= bound, within=60 + pods, every=1)
+    eventually(lambda: (audit.look() - before)[SCHEDULER, "create", "pods/binding"] >= pods, within=60 + pods, every=1)
     row(f"{cluster.release}: all of them bound after", f"{time.perf_counter() - begun:.0f} s")
     writes = audit.look() - before
     ours = sum(writes[GUARD, verb, what] for verb, what in (("create", "events"), ("patch", "pods")))
