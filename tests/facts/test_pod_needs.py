@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from tests.facts.builders import as_pod, claim, pod, result, world
-from webhook.facts.pod_needs import wanted_claims
+import pytest
+
+from tests.facts.builders import as_pod, claim, device_class, pod, result, world
+from webhook.facts.pod_needs import unseen, wanted_claims
 from webhook.kube.claims import Claim
 
 Json = dict[str, Any]
+CLASS = device_class()
 
 
 def template(name: str = "t", requests: list[Json] | None = None) -> Json:
@@ -72,3 +75,34 @@ def test_the_claim_made_from_a_template_takes_its_place() -> None:
 def test_the_claim_of_another_pod_is_not_this_ones() -> None:
     owned = claim("c1", metadata={"ownerReferences": [{"kind": "Pod", "uid": "uid-p9"}]})
     assert wanted(pod(), owned) == ()
+
+
+@pytest.mark.parametrize(
+    ("obj", "objs", "expected"),
+    [
+        (pod(claims={}), [], False),
+        (pod(claims={"a": "c1"}), [], True),
+        (pod(claims={"a": "c1"}), [claim("c1")], True),
+        (pod(claims={"a": "c1"}), [claim("c1"), CLASS], False),
+        (pod(claims={"a": "c1", "b": "c2"}), [claim("c1"), CLASS], True),
+        (pod(claims={"a": "c1"}), [claim("c1", results=[result()])], False),
+        (from_template("t"), [CLASS], True),
+        (from_template("t"), [template()], True),
+        (from_template("t"), [template(), CLASS], False),
+        (pod(claims={}, resourceClaims=[{"name": "a"}]), [], False),
+    ],
+    ids=[
+        "no claims",
+        "no claim yet",
+        "no class yet",
+        "all there",
+        "one of two",
+        "an allocated claim asks for no class",
+        "no template yet",
+        "a template without its class",
+        "a template",
+        "an entry that names nothing",
+    ],
+)
+def test_what_a_pod_needs_may_not_be_seen_yet(obj: Json, objs: list[Json], expected: bool) -> None:
+    assert unseen(as_pod(obj), world(*objs)) is expected

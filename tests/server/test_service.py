@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import json
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from immutables import Map
+from msgspec.structs import replace
 
 from tests.bench import fleet
 from webhook.cluster.files import Cluster
+from webhook.kube.release import Release
+from webhook.kube.snapshot import Snapshot, build
 from webhook.server.service import Reply, Service
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
@@ -177,3 +182,63 @@ def test_pods_are_held_as_long_as_somebody_may_let_them_go(
     assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [event]
     series = f'allocguard_findings_total{{action="{action}",policy="waits",rule="closed"}} 1.0'
     assert series in service.metrics.text().decode()
+
+
+NEEDS = """
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: waits}
+spec:
+  endpoint: mutate
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{name: needs, findings: pod.waitingProblems}]
+  action: Hold
+"""
+
+
+class Watched:
+    """A cluster of which the claim of the pod is seen after it was looked at ``late`` times."""
+
+    synced = True
+
+    def __init__(self, late: int) -> None:
+        held = fleet.rollout()
+        held["spec"] |= {"hold": {"reason": "closed", "by": "dana", "since": "2026-11-29T11:00:00Z"}}
+        self._whole = build([fleet.node(0), *fleet.slices(0), *fleet.classes(), fleet.claim(0), held], Release(36))
+        self._late = late
+        self.looks = 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        self.looks += 1
+        return self._whole if self.looks > self._late else replace(self._whole, claims=Map())
+
+    def snapshot_for(self, obj: object) -> Snapshot:
+        return self.snapshot
+
+    def checks(self) -> list[tuple[str, bool, str]]:
+        return []
+
+
+def waited(folder: Path, late: int, patience: float) -> tuple[bool, bool]:
+    """Whether the review waited, and whether the pod is held."""
+    policy = folder / "policy.yaml"
+    policy.write_text(NEEDS)
+    service = Service(PolicyStore([str(policy)]), Watched(late), Log(io.StringIO()), lambda: NOW)
+    service.patience = patience
+    reply = service.answer("mutate", json.dumps(fleet.pod_review()).encode(), math.inf)
+    waits = not isinstance(reply, Reply)
+    if not isinstance(reply, Reply):
+        reply = asyncio.run(reply)
+    return waits, "patch" in json.loads(reply.body)["response"]
+
+
+@pytest.mark.parametrize(
+    ("late", "patience", "expected"),
+    [(0, 60.0, (False, True)), (3, 60.0, (True, True)), (3, 0.0, (False, False)), (10**9, 0.02, (True, False))],
+    ids=["seen", "seen in a moment", "nobody follows the cluster", "not there"],
+)
+def test_a_pod_waits_for_the_claims_that_are_made_with_it(
+    tmp_path: Path, late: int, patience: float, expected: tuple[bool, bool]
+) -> None:
+    assert waited(tmp_path, late, patience) == expected

@@ -29,3 +29,18 @@ def wanted_claims(pod: Pod, snapshot: Snapshot) -> tuple[Claim, ...]:
         if claim is not None:
             found.setdefault(claim.id, claim)
     return tuple(found.values())
+
+
+def unseen(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether ``pod`` names a claim or a template, or one of these a class, that ``snapshot`` does not have: one that
+    is not there, or was made a moment ago.
+    """
+    for entry in pod.claims:
+        stored, name = snapshot.claims, entry.claim_name
+        if entry.template_name:
+            stored, name = snapshot.templates, entry.template_name
+        if name and (pod.namespace, name) not in stored:
+            return True
+    groups = [group for claim in wanted_claims(pod, snapshot) if claim.allocation is None for group in claim.groups]
+    names = {alternative.class_name for group in groups for alternative in group.alternatives}
+    return any(name and name not in snapshot.classes for name in names)

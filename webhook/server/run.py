@@ -55,6 +55,10 @@ RENEW_EVERY = 3600.0
 # After SIGTERM, seconds: the endpoints of the Service move away, what is being answered is finished, bytes are sent.
 SETTLE, DRAIN, FLUSH = 1.0, 10.0, 0.5
 
+# How long a new pod waits for claims that were made with it, seconds: more than a watch takes on a busy day, and no
+# more than somebody accepts who makes the claims later.
+PATIENCE = 1.0
+
 # Full collections stop every thread for as long as what lives takes to visit. What is loaded once is put aside, and
 # the rest is visited rarely: reviews leave no cycles behind.
 _COLLECT_AFTER = (200_000, 50, 1000)
@@ -188,6 +192,7 @@ def _serve_live(
         cluster.on_stale = service.metrics.stale
         controllers.gates.on_release = service.metrics.released
         service.may_hold = controllers.may_hold
+        service.patience = PATIENCE
         service.gate_evidence = controllers.rollouts.gate_evidence
         controllers.rollouts.carried = service.slice_reviews.carried
         controllers.rollouts.tracing = tracing

@@ -4,6 +4,7 @@ answer, counted and logged.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -18,7 +19,9 @@ from webhook.admission.decode import decode
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
 from webhook.facts.gates_found import GateEvidence
+from webhook.facts.pod_needs import unseen
 from webhook.kube.admission import Request
+from webhook.kube.core import read_pod
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
@@ -32,6 +35,11 @@ from webhook.telemetry.metrics import Metrics
 
 # Kinds whose age is told of a cluster in files; all of them are as old as the last look.
 KINDS = ("Node", "ResourceSlice", "ResourceClaim", "Pod", "DeviceClass", "DriverRollout")
+
+# How often a review looks whether the view has seen what it waits for, seconds.
+_LOOK_AGAIN = 0.005
+# Reviews that may wait so at once: few enough that no other review is shed for them.
+_MOST_WAITING = 32
 
 Check = tuple[str, bool, str]
 
@@ -74,7 +82,8 @@ class Service:
     """Judges reviews. ``clock`` gives the time that decisions are made for, ``ages`` how old the view of each kind is,
     seconds, where the cluster is none of files; ``checks`` are more of them for ``/readyz``. ``reserving`` holds what
     is allowed, where the cluster is live; ``may_hold`` tells whether somebody would let go the pods that are held,
-    ``gate_evidence`` what is known of feature gates beside the view.
+    ``gate_evidence`` what is known of feature gates beside the view. ``patience`` is how long, seconds, a new pod's
+    review waits for claims and classes that the view has not seen: made with the pod, they decide where it may go.
     """
 
     def __init__(
@@ -93,6 +102,8 @@ class Service:
         self.book = Book()
         self.reserving: Reserving | None = None
         self.may_hold: Callable[[], bool] = lambda: True
+        self.patience = 0.0
+        self._waiting = 0
         self.stopping = False
         self.certificate_problem = ""
         self.checks = checks
@@ -118,6 +129,26 @@ class Service:
         if not self.cluster.synced:
             raise NotReady("the guard has not seen the whole cluster yet; try again")
         request = decode(data)
+        if self.patience and endpoint == "mutate" and self._waiting < _MOST_WAITING and self._unseen(request):
+            return self._patient(request, endpoint, until)
+        return self._settled(request, endpoint, until)
+
+    def _unseen(self, request: Request) -> bool:
+        created = request.operation == "CREATE" and request.kind.name == "Pod" and request.object is not None
+        return created and unseen(read_pod(request.target), self.cluster.snapshot)
+
+    async def _patient(self, request: Request, endpoint: str, until: float) -> Reply:
+        end = min(until, time.perf_counter() + self.patience)
+        self._waiting += 1
+        try:
+            while time.perf_counter() < end and self._unseen(request):
+                await asyncio.sleep(_LOOK_AGAIN)
+        finally:
+            self._waiting -= 1
+        reply = self._settled(request, endpoint, until)
+        return reply if isinstance(reply, Reply) else await reply
+
+    def _settled(self, request: Request, endpoint: str, until: float) -> Reply | Coroutine[Any, Any, Reply]:
         judge = partial(self._judged, request, endpoint, lambda: time.perf_counter() > until)
         verdict = judge()
         wanted = None if self.reserving is None else self.reserving.wanted(verdict)
