@@ -84,11 +84,13 @@ async def tell_again(api: Api, made: Json) -> None:
                 raise
 
 
-async def tell_waiting(api: Api, pod: Pod, reason: Reason, now: datetime, once: object) -> str:
-    """Write the :func:`event` that tells ``pod`` why its claims wait; the problem, empty where there is none."""
+async def tell_waiting(api: Api, pod: Pod, reason: Reason, now: datetime) -> str:
+    """Write the :func:`event` that tells ``pod`` why its claims wait, once for each rule, whoever tells it; the
+    problem, empty where there is none.
+    """
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     try:
-        await tell(api, event(about, CLAIMS_HELD, reason.text, now, "Warning", once))
+        await tell(api, event(about, CLAIMS_HELD, reason.text, now, "Warning", reason.rule))
     except Unreachable as error:
         return str(error)
     except ApiError as error:

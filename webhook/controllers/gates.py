@@ -291,7 +291,7 @@ class Gates:
 
     async def _say(self, pod: Pod, reason: Reason) -> str:
         """Tell ``pod`` why it waits; the problem, empty where there is none."""
-        problem = await tell_waiting(self._api, pod, reason, self._clock(), once=True)
+        problem = await tell_waiting(self._api, pod, reason, self._clock())
         if not problem:
             self._told.add(pod.uid)
         return problem
