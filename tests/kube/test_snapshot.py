@@ -59,7 +59,12 @@ OTHERS: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}},
     {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "k"}},
     {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t", "namespace": "ns"}},
-    {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": "d.example"}},
+    {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "DriverRollout",
+        "metadata": {"name": "d.example"},
+        "spec": {"writers": [{"namespace": "sys", "serviceAccount": "plugin"}]},
+    },
     {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": "n1"}},
     {"apiVersion": "allocguard.dev/v1alpha1", "kind": "NodeLedger", "metadata": {"name": "n1"}},
 ]
@@ -172,3 +177,25 @@ def test_a_status_of_a_rollout_changes_nothing_that_accounts_are_made_from() -> 
     third = second.put(told("3", spec={"numaAttributes": ["z"]}))
     assert third.rollout_specs["d.example"].numa_attributes == ("z",)
     assert third.put(told("4")).rollout_specs == first.rollout_specs
+
+
+def test_the_writers_that_rollouts_name_are_found_by_account() -> None:
+    def told(driver, *writers):
+        rows = [{"namespace": "sys", "serviceAccount": name, "profile": profile} for name, profile in writers]
+        return {
+            "apiVersion": "allocguard.dev/v1alpha1",
+            "kind": "DriverRollout",
+            "metadata": {"name": driver},
+            "spec": {"writers": rows},
+        }
+
+    both = build(
+        [told("a.example", ("x", "NodeLocal"), ("y", "MultiNode")), told("b.example", ("x", "Allocator"))], Release()
+    )
+    assert dict(both.writers) == {
+        ("sys", "x"): {"a.example": "NodeLocal", "b.example": "Allocator"},
+        ("sys", "y"): {"a.example": "MultiNode"},
+    }
+    moved = both.put(told("a.example", ("y", "NodeLocal"), ("y", "MultiNode")))
+    assert dict(moved.writers) == {("sys", "x"): {"b.example": "Allocator"}, ("sys", "y"): {"a.example": "NodeLocal"}}
+    assert dict(moved.remove(told("b.example")).remove(told("a.example")).writers) == {}

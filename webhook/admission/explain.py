@@ -12,7 +12,7 @@ from webhook.admission.decide import Judged, Verdict
 from webhook.kube.finding import Finding, one_line
 from webhook.policy.evaluate import PolicyResult
 from webhook.policy.fact import Fact, known
-from webhook.policy.facts import ATTRIBUTES, STRUCTS, Facts
+from webhook.policy.facts import ATTRIBUTES, Facts
 
 Tree = dict[str, Any]
 
@@ -103,8 +103,8 @@ def _does(judged: Judged) -> str:
 def _facts(facts: Facts) -> Tree:
     read: Tree = {}
     for each in (facts, *facts.later):
-        for name in STRUCTS:
-            value = vars(each).get(ATTRIBUTES[name])
+        values = [(name, vars(each).get(attribute)) for name, attribute in ATTRIBUTES.items()]
+        for name, value in (*values, *(("writer", writer) for writer in each.writers)):
             if value is not None and name != "request":
                 read[name] = read.get(name, {}) | _value(value)
     read.get("claim", {}).pop("fit", None)  # these are the sums

@@ -11,7 +11,7 @@ GROUP = "allocguard.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 STAGES = ("Off", "Canary", "Expanding", "General")
 EVIDENCE = ("PoolComplete", "OwnerCurrent", "NodeReady", "DriverPodReady")
-PROFILES = ("NodeLocal", "MultiNode")
+PROFILES = ("NodeLocal", "MultiNode", "Allocator")
 STANDARD_NUMA = "resource.kubernetes.io/numaNode"
 DEFAULT_WINDOW = 90
 ADMINISTRATORS = "system:masters"
@@ -33,7 +33,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A ServiceAccount that may write for the driver."""
+    """A ServiceAccount that may write for the driver: NodeLocal what belongs to the node of its token, MultiNode what
+    belongs to no single node, Allocator the allocations of the driver's devices.
+    """
 
     namespace: str
     service_account: str

@@ -7,7 +7,7 @@ judging an object as if it were not there, costs a few look-ups and no copy.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -20,6 +20,8 @@ from webhook.kube.claims import Claim, read_template, stored_claim
 from webhook.kube.core import GATE, Node, NodeTopology, Pod, read_topology, stored_node, stored_pod
 from webhook.kube.node_ledger import NodeLedger, stored_node_ledger
 from webhook.kube.raw import Json, mapping, text
+from webhook.kube.rbac import BINDINGS, ROLES, Role, RoleBinding, RoleKey, Subject, rbac_key, read_binding, read_role
+from webhook.kube.rbac import GROUP as RBAC
 from webhook.kube.release import Release
 from webhook.kube.resource import Slice, stored_slice
 from webhook.kube.rollout import GROUP, DriverRollout, read_rollout
@@ -42,6 +44,8 @@ _HELD = {
     "DriverRollout": "rollouts",
     "NodeResourceTopology": "topologies",
     "NodeLedger": "ledgers",
+    **dict.fromkeys(ROLES, "roles"),
+    **dict.fromkeys(BINDINGS, "bindings"),
 }
 _GROUPS = {
     "Node": "",
@@ -50,8 +54,11 @@ _GROUPS = {
     "DriverRollout": GROUP,
     "NodeResourceTopology": "topology.node.k8s.io",
     "NodeLedger": GROUP,
+    **dict.fromkeys((*ROLES, *BINDINGS), RBAC),
 }
 _NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate", "Pod"})
+# Kinds that are kept together with one of the whole cluster, told apart by whether they have a namespace.
+_SCOPED = {"Role": True, "ClusterRole": False, "RoleBinding": True, "ClusterRoleBinding": False}
 
 KINDS = frozenset(_HELD)
 """The kinds that a snapshot holds."""
@@ -76,11 +83,11 @@ def _drop(index: Map[K, tuple[T, ...]], key: K, item: T, by: Callable[[T], Any])
     return index.set(key, (*held[:place], *held[place + 1 :])) if len(held) > 1 else index.delete(key)
 
 
-def _mark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str, None]]:
+def _mark(index: Map[K, Map[T, None]], key: K, name: T) -> Map[K, Map[T, None]]:
     return index.set(key, index.get(key, Map()).set(name, None))
 
 
-def _unmark(index: Map[K, Map[str, None]], key: K, name: str) -> Map[K, Map[str, None]]:
+def _unmark(index: Map[K, Map[T, None]], key: K, name: T) -> Map[K, Map[T, None]]:
     members = index.get(key)
     if members is None or name not in members:
         return index
@@ -102,8 +109,12 @@ class Snapshot(Struct, frozen=True):
     device of the pool, ``node_claims`` claims whose allocation names the node, ``pods_by_uid``, ``node_pods``
     by ``spec.nodeName``, ``nominated_pods`` pods with claims that have no node yet by ``status.nominatedNodeName``,
     ``claim_pods`` pods that use the claim (namespace, name), ``gated_pods`` those that our gate keeps from being
-    scheduled, ``unscheduled_pods`` pods with claims that the scheduler may give a node and has not. ``seen`` tells by
-    kind when the view of it was last known to be current; kinds that are not in it, as those of files, are never stale.
+    scheduled, ``unscheduled_pods`` pods with claims that the scheduler may give a node and has not, ``writers`` the
+    profiles by driver of the accounts (namespace, name) that DriverRollouts name. ``roles`` and ``bindings``
+    are those of namespaces and, with an empty namespace, of the cluster: ``role_bindings`` bindings of a role by (kind,
+    namespace, name), ``subject_bindings`` by whom they bind, ``labelled_roles`` names of ClusterRoles that have a label
+    of this key, ``aggregated_roles`` names of those that have the rules of others. ``seen`` tells by kind when the view
+    of it was last known to be current; kinds that are not in it, as those of files, are never stale.
     """
 
     release: Release = field(default_factory=Release)
@@ -135,6 +146,13 @@ class Snapshot(Struct, frozen=True):
     claim_pods: Map[Key, tuple[Pod, ...]] = Map()
     gated_pods: Map[Key, Pod] = Map()
     unscheduled_pods: Map[Key, Pod] = Map()
+    writers: Map[Key, Mapping[str, str]] = Map()
+    roles: Map[Key, Role] = Map()
+    bindings: Map[Key, RoleBinding] = Map()
+    role_bindings: Map[RoleKey, Map[Key, None]] = Map()
+    subject_bindings: Map[Subject, Map[Key, None]] = Map()
+    labelled_roles: Map[str, Map[str, None]] = Map()
+    aggregated_roles: Map[str, None] = Map()
     seen: Map[str, datetime] = Map()
 
     def put(self, obj: Json) -> Snapshot:
@@ -163,11 +181,16 @@ class Snapshot(Struct, frozen=True):
                 specs = (
                     self.rollout_specs if self.rollout_specs.get(name) == spec else bare.rollout_specs.set(name, spec)
                 )
-                return replace(bare, rollouts=bare.rollouts.set(name, rollout), rollout_specs=specs)
+                changed = replace(bare, rollouts=bare.rollouts.set(name, rollout), rollout_specs=specs)
+                return changed._with_writers(rollout)
             case "NodeResourceTopology":
                 return replace(bare, topologies=bare.topologies.set(name, read_topology(obj)))
             case "NodeLedger":
                 return replace(bare, ledgers=bare.ledgers.set(name, stored_node_ledger(obj)))
+            case "Role" | "ClusterRole":
+                return bare._with_role(read_role(obj))
+            case "RoleBinding" | "ClusterRoleBinding":
+                return bare._with_binding(read_binding(obj))
         return bare
 
     def remove(self, obj: Json) -> Snapshot:
@@ -191,11 +214,16 @@ class Snapshot(Struct, frozen=True):
                 return replace(self, namespaces=self.namespaces.delete(name))
             case "DriverRollout" if name in self.rollouts:
                 rollouts, specs = self.rollouts.delete(name), self.rollout_specs.delete(name)
-                return replace(self, rollouts=rollouts, rollout_specs=specs)
+                bare = self._without_writers(self.rollouts[name])
+                return replace(bare, rollouts=rollouts, rollout_specs=specs)
             case "NodeResourceTopology" if name in self.topologies:
                 return replace(self, topologies=self.topologies.delete(name))
             case "NodeLedger" if name in self.ledgers:
                 return replace(self, ledgers=self.ledgers.delete(name))
+            case "Role" | "ClusterRole" if (known := self.roles.get(rbac_key(obj))) is not None:
+                return self._without_role(known)
+            case "RoleBinding" | "ClusterRoleBinding" if (bound := self.bindings.get(rbac_key(obj))) is not None:
+                return self._without_binding(bound)
         return self
 
     def with_ledger(self, ledger: NodeLedger) -> Snapshot:
@@ -207,14 +235,43 @@ class Snapshot(Struct, frozen=True):
         known = self.claims.get((claim.namespace, claim.name))
         return (self if known is None else self._without_claim(known))._with_claim(claim)
 
+    def with_role(self, role: Role) -> Snapshot:
+        """This snapshot with ``role`` in place of the role of that namespace and name."""
+        known = self.roles.get(role.key)
+        return (self if known is None else self._without_role(known))._with_role(role)
+
+    def with_binding(self, binding: RoleBinding) -> Snapshot:
+        """This snapshot with ``binding`` in place of the binding of that namespace and name."""
+        known = self.bindings.get(binding.key)
+        return (self if known is None else self._without_binding(known))._with_binding(binding)
+
     def keys(self, kind: str) -> set[Key]:
         """(namespace, name) of all objects of ``kind``; no namespace for those of the cluster."""
         held = getattr(self, _HELD[kind])
+        if kind in _SCOPED:
+            return {key for key in held if bool(key[0]) is _SCOPED[kind]}
         return set(held) if kind in _NAMESPACED else {("", name) for name in held}
 
     def knows(self, obj: Json) -> bool:
         """Whether an object of the same kind, namespace and name is in the snapshot."""
         return self.remove(obj) is not self
+
+    def _with_writers(self, rollout: DriverRollout) -> Snapshot:
+        writers = self.writers
+        for each in rollout.writers:
+            account = (each.namespace, each.service_account)
+            profiles = writers.get(account, {})
+            # An account named twice has the profile that stands first.
+            if rollout.driver not in profiles:
+                writers = writers.set(account, {**profiles, rollout.driver: each.profile})
+        return self if writers is self.writers else replace(self, writers=writers)
+
+    def _without_writers(self, rollout: DriverRollout) -> Snapshot:
+        writers = self.writers
+        for account in {(each.namespace, each.service_account) for each in rollout.writers}:
+            left = {name: profile for name, profile in writers[account].items() if name != rollout.driver}
+            writers = writers.set(account, left) if left else writers.delete(account)
+        return self if writers is self.writers else replace(self, writers=writers)
 
     def _with_node(self, node: Node) -> Snapshot:
         nodes = self.nodes.set(node.name, node)
@@ -336,6 +393,48 @@ class Snapshot(Struct, frozen=True):
             claim_pods=claim_pods,
             gated_pods=self.gated_pods.delete(key) if GATE in pod.gates else self.gated_pods,
             unscheduled_pods=self.unscheduled_pods.delete(key) if _unscheduled(pod) else self.unscheduled_pods,
+        )
+
+    def _with_role(self, role: Role) -> Snapshot:
+        labelled, aggregated = self.labelled_roles, self.aggregated_roles
+        if not role.namespace:
+            for label in role.labels:
+                labelled = _mark(labelled, label, role.name)
+            if role.aggregates:
+                aggregated = aggregated.set(role.name, None)
+        roles = self.roles.set(role.key, role)
+        return replace(self, roles=roles, labelled_roles=labelled, aggregated_roles=aggregated)
+
+    def _without_role(self, role: Role) -> Snapshot:
+        labelled, aggregated = self.labelled_roles, self.aggregated_roles
+        if not role.namespace:
+            for label in role.labels:
+                labelled = _unmark(labelled, label, role.name)
+            if role.aggregates:
+                aggregated = aggregated.delete(role.name)
+        roles = self.roles.delete(role.key)
+        return replace(self, roles=roles, labelled_roles=labelled, aggregated_roles=aggregated)
+
+    def _with_binding(self, binding: RoleBinding) -> Snapshot:
+        subjects = self.subject_bindings
+        for subject in binding.subjects:
+            subjects = _mark(subjects, subject, binding.key)
+        return replace(
+            self,
+            bindings=self.bindings.set(binding.key, binding),
+            role_bindings=_mark(self.role_bindings, binding.role, binding.key),
+            subject_bindings=subjects,
+        )
+
+    def _without_binding(self, binding: RoleBinding) -> Snapshot:
+        subjects = self.subject_bindings
+        for subject in binding.subjects:
+            subjects = _unmark(subjects, subject, binding.key)
+        return replace(
+            self,
+            bindings=self.bindings.delete(binding.key),
+            role_bindings=_unmark(self.role_bindings, binding.role, binding.key),
+            subject_bindings=subjects,
         )
 
 

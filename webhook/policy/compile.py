@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from webhook import cel
-from webhook.kube.documents import Unreadable, from_object, load
+from webhook.facts.writers import read_params
+from webhook.kube.documents import Document, Unreadable, from_object, load
 from webhook.kube.raw import Json
 from webhook.kube.rollout import API_VERSION
 from webhook.policy.document import KIND, Policy, Validation, read_policy
@@ -43,7 +44,7 @@ def compile_files(files: Mapping[str, bytes]) -> Revision:
 
     Policy tests (``kind: PolicyTest``) may stand in the files and are passed over.
     """
-    policies: list[Policy] = []
+    policies: list[tuple[Policy, Document]] = []
     problems: list[Problem] = []
     for file, data in files.items():
         for document in load(data, file):
@@ -62,10 +63,10 @@ def compile_files(files: Mapping[str, bytes]) -> Revision:
                 continue
             policy, found = read_policy(document)
             problems.extend(found)
-            policies.append(policy)
-    problems.extend(_repeated(policies))
+            policies.append((policy, document))
+    problems.extend(_repeated([policy for policy, _ in policies]))
     # Expressions are checked even where a document is wrong elsewhere: its author wants all problems at once.
-    compiled = [_compile(policy, problems) for policy in sorted(policies, key=lambda policy: policy.name)]
+    compiled = [_compile(*each, problems) for each in sorted(policies, key=lambda each: each[0].name)]
     if problems:
         raise PolicyErrors(problems)
     return revision_of(compiled)
@@ -75,8 +76,9 @@ def compile_object(obj: Json, name: str) -> CompiledPolicy:
     """The policy of an ``AdmissionPolicy`` object of the cluster, ``name`` in messages. Raises :class:`PolicyErrors`;
     no problem has a line of a file, one within an expression has the line and column there behind its path.
     """
-    policy, problems = read_policy(from_object(obj, name))
-    compiled = _compile(policy, problems)
+    document = from_object(obj, name)
+    policy, problems = read_policy(document)
+    compiled = _compile(policy, document, problems)
     if problems:
         raise PolicyErrors(problems)
     return compiled
@@ -93,10 +95,11 @@ def _repeated(policies: Sequence[Policy]) -> Iterable[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What the expressions of one policy may name; problems are gathered."""
+    """What the expressions of one policy may name; problems, and the names that were used, are gathered."""
 
     policy: Policy
     problems: list[Problem]
+    names: set[str] = field(default_factory=set)
 
     def program(
         self, expression: Expression, environment: cel.Environment, expected: cel.Type | None, mixing: bool = False
@@ -107,6 +110,7 @@ class _Scope:
             for each in (error, *error.others):
                 self.problem(expression, each.message, each.hint, each.line, each.column)
             return None
+        self.names.update(program.names)
         for name in sorted(program.names & set(RESERVED)):
             self.problem(expression, f"reads {name}, which is not available yet", "remove it")
         for name in sorted(program.names & SUBJECTS.keys()):
@@ -125,7 +129,7 @@ def _may_concern(policy: Policy, resource: str) -> bool:
     return any(entry.partition("/")[0] in (resource, "*") for rule in policy.match.rules for entry in rule.resources)
 
 
-def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
+def _compile(policy: Policy, document: Document, problems: list[Problem]) -> CompiledPolicy:
     scope = _Scope(policy, problems)
     base = ENVIRONMENT
     conditions = [
@@ -143,7 +147,7 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
         # A variable that does not compile still counts as declared, so that one error is told once.
         fields[each.name] = cel.Field(_declared(program.type) if program is not None else cel.DYN, each.name)
         environment = base.extend({"variables": cel.StructType("variables", fields=dict(fields))})
-    return CompiledPolicy(
+    compiled = CompiledPolicy(
         policy=policy,
         conditions=tuple(conditions),
         variables=tuple(variables),
@@ -168,6 +172,13 @@ def _compile(policy: Policy, problems: list[Problem]) -> CompiledPolicy:
             if (program := scope.program(each.expression, environment, cel.BOOL)) is not None
         ),
     )
+    if "writer" not in scope.names:
+        return compiled
+    writers, found = read_params(policy.params)
+    for wrong in found:
+        path = f"spec.params.{wrong.path}"
+        problems.append(Problem(policy.file, *document.position(path), wrong.message, wrong.fix, path))
+    return replace(compiled, writers=writers)
 
 
 def _annotation(scope: _Scope, expression: Expression, environment: cel.Environment) -> cel.Program | None:

@@ -152,7 +152,7 @@ def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
             return PolicyResult(compiled, skipped=skipped)
     except LookupError as error:
         return _unmatched(compiled, (), "namespaceSelector", str(error.args[0]))
-    names = Names(facts, compiled.policy.params)
+    names = Names(facts, compiled.policy.params, compiled.writers)
     conditions, error_at = _conditions(compiled, names, budget)
     if conditions and not conditions[-1].value and not conditions[-1].error:
         return PolicyResult(compiled, f"matchConditions: {conditions[-1].name}", conditions)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from webhook import cel
 from webhook.facts.account import Account
+from webhook.facts.writers import WriterParams
 from webhook.kube.admission import Request
 from webhook.kube.core import Node, Pod, read_node, read_pod
 from webhook.kube.raw import Json
@@ -22,6 +23,7 @@ from webhook.policy.node_fact import DRIVER, NODE, DriverFact, NodeFact
 from webhook.policy.pod_fact import POD, PodFact, binding_node
 from webhook.policy.request_fact import REQUEST, RequestFact
 from webhook.policy.slice_fact import SLICE, SliceFact
+from webhook.policy.writer_fact import WRITER, WriterFact
 
 # The facts that are null unless the write is of one of these resources.
 SUBJECTS = {
@@ -42,6 +44,7 @@ STRUCTS = {
     "pod": POD,
     "node": NODE,
     "ledger": LEDGER,
+    "writer": WRITER,
 }
 DOCS = {
     "request": "The admission request, as in ValidatingAdmissionPolicy.",
@@ -52,21 +55,28 @@ DOCS = {
     "pod": "The pod of the write: of pods, pods/status, or the known pod of pods/binding; null for others.",
     "node": "The one node that the write is about (of nodes: as written); null where there is none or it is not known.",
     "ledger": "The account of that node, before the write.",
+    "writer": "Who writes, by the `params` of the policy, and what is not theirs to write.",
 }
-# The attribute of Facts that computes each of STRUCTS.
-ATTRIBUTES = {**{name: name for name in STRUCTS}, "request": "request_fact", "deviceClass": "device_class"}
+# The attribute of Facts that computes each of STRUCTS; the writer is computed for each policy.
+ATTRIBUTES = {
+    **{name: name for name in STRUCTS if name != "writer"},
+    "request": "request_fact",
+    "deviceClass": "device_class",
+}
 # Names that will be facts one day: using one is an error that says so.
-RESERVED = ("writer", "role")
+RESERVED = ("role",)
 
 ENVIRONMENT = cel.Environment({**dict.fromkeys((*_RAW, *RESERVED), cel.DYN), **STRUCTS})
+
+_BY_DEFAULT = WriterParams()
 
 
 class Names(dict[str, object]):
     """What expressions of one policy are given: of the facts, those that one of them names."""
 
-    __slots__ = ("_facts",)
+    __slots__ = ("_facts", "_writers")
 
-    def __init__(self, facts: Facts, params: Json) -> None:
+    def __init__(self, facts: Facts, params: Json, writers: WriterParams | None = None) -> None:
         request, snapshot = facts.request, facts.snapshot
         super().__init__(
             object=request.object,
@@ -75,9 +85,15 @@ class Names(dict[str, object]):
             params=params,
         )
         self._facts = facts
+        self._writers = writers or _BY_DEFAULT
 
     def __missing__(self, name: str) -> cel.Lazy:
-        lazy = self[name] = cel.Lazy(partial(getattr, self._facts, ATTRIBUTES[name]))
+        compute = (
+            partial(self._facts.writer, self._writers)
+            if name == "writer"
+            else partial(getattr, self._facts, ATTRIBUTES[name])
+        )
+        lazy = self[name] = cel.Lazy(compute)
         return lazy
 
 
@@ -90,6 +106,7 @@ class Facts:
         self.book = book
         self.now = now
         self.later: tuple[Facts, ...] = ()
+        self.writers: tuple[WriterFact, ...] = ()
 
     @property
     def latest(self) -> Facts:
@@ -107,6 +124,15 @@ class Facts:
         for each in self.later:
             each.release()
         vars(self).clear()
+
+    def writer(self, params: WriterParams) -> WriterFact:
+        """See ``DOCS``: one for all policies with the same ``params``; ``writers`` has those that were asked for."""
+        for known in self.writers:
+            if known.params == params:
+                return known
+        made = WriterFact(self, params)
+        self.writers += (made,)
+        return made
 
     @Once
     def request_fact(self) -> RequestFact:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from webhook import cel
+from webhook.facts.writers import WriterParams
 from webhook.kube.admission import Request
 from webhook.policy.document import Policy, Validation
 from webhook.policy.match import Rule
@@ -63,7 +64,9 @@ class CompiledException:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledPolicy:
-    """A policy with the programs of its expressions."""
+    """A policy with the programs of its expressions; ``writers`` is what its params say about writers, None where no
+    expression asks who writes.
+    """
 
     policy: Policy
     conditions: tuple[NamedProgram, ...]
@@ -72,6 +75,7 @@ class CompiledPolicy:
     mutations: tuple[CompiledMutation, ...]
     annotations: tuple[CompiledAnnotation, ...]
     exceptions: tuple[CompiledException, ...]
+    writers: WriterParams | None = None
 
     @property
     def name(self) -> str:

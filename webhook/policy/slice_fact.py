@@ -13,7 +13,7 @@ from webhook.facts.slice_structure import structure_problems
 from webhook.kube.finding import Finding
 from webhook.kube.raw import mapping
 from webhook.kube.resource import Slice, read_slice
-from webhook.policy.fact import fact, struct
+from webhook.policy.fact import Once, fact, struct
 from webhook.policy.types import FINDINGS
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class SliceFact:
     @fact(BOOL)
     def was_mapped(self) -> bool:
         """Whether any device of the stored slice did before this write."""
-        old = self._old
-        return old is not None and old.mapped
+        return self.old is not None and self.old.mapped
 
     @fact(BOOL)
     def changed(self) -> bool:
@@ -78,6 +77,11 @@ class SliceFact:
         if request.operation != "UPDATE":
             return request.operation == "CREATE"
         return not self.model.deleting and self._raw.get("spec") != mapping(request.old_object).get("spec")
+
+    @fact(BOOL)
+    def deleted(self) -> bool:
+        """Whether the write deletes the slice."""
+        return self._facts.request.operation == "DELETE"
 
     @fact(list_of(STRING))
     def digests(self) -> list[str]:
@@ -111,10 +115,11 @@ class SliceFact:
     @fact(FINDINGS)
     def gate_problems(self) -> list[Finding]:
         """What a feature gate that is off, or a node that does not declare it, does to the mappings."""
-        return slice_gate_problems(self._raw, self.model, self._facts.snapshot, self._old)
+        return slice_gate_problems(self._raw, self.model, self._facts.snapshot, self.old)
 
-    @property
-    def _old(self) -> Slice | None:
+    @Once
+    def old(self) -> Slice | None:
+        """The stored slice, on UPDATE."""
         request = self._facts.request
         if request.operation != "UPDATE" or request.old_object is None:
             return None

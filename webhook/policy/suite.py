@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from webhook.facts.writers import read_params
 from webhook.kube.documents import Unreadable, load
 from webhook.kube.raw import Json
 from webhook.kube.release import Release
@@ -134,8 +135,12 @@ def _run_case(
         snapshot = snapshots[key] = build(case.objects, Release(case.release.minor, case.release.gates))
     if case.params is not None:
         compiled = revision.policies[0]
+        writers, wrong = read_params(case.params)
+        if wrong and compiled.writers is not None:
+            failures = tuple(f"params.{each.path}: {each.message}" for each in wrong)
+            return None, CaseResult(case.name, case.line, failures)
         policy = replace(compiled.policy, params=case.params)
-        revision = Revision("", (replace(compiled, policy=policy),))
+        revision = Revision("", (replace(compiled, policy=policy, writers=writers),))
     evaluation = evaluate(revision, case.request, case.endpoint, snapshot, Book(), case.now)
     result = evaluation.policies[0] if evaluation.policies else None
     rules = tuple(dict.fromkeys(finding.rule for finding in result.findings)) if result is not None else ()

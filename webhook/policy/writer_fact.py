@@ -1,0 +1,94 @@
+"""``writer``: who writes, and what they may not write. Judged by the params of the policy that asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.cel import STRING, map_of
+from webhook.facts.claim_writers import claim_writer_problems
+from webhook.facts.slice_writers import slice_writer_problems
+from webhook.facts.writers import Writer, WriterParams, writer_of
+from webhook.kube.finding import Finding
+from webhook.policy.fact import Once, fact, struct
+from webhook.policy.types import FINDINGS
+
+if TYPE_CHECKING:
+    from webhook.policy.facts import Facts
+
+
+class WriterFact:
+    """The user of the review, by the `params` of the policy: `schedulers`, `allocators`, `breakGlass` and `drivers`."""
+
+    def __init__(self, facts: Facts, params: WriterParams) -> None:
+        self._facts = facts
+        self.params = params
+
+    @fact(STRING)
+    def kind(self) -> str:
+        """`Administrator`, `BreakGlass`, `Scheduler`, `Allocator`, `ClaimController`, `GarbageCollector`,
+        `NamespaceController`, `ControllerManager` (stands for each of its controllers), `ApiServer`, `Kubelet`,
+        `Driver`, `Unknown`, or `Nobody` for an object that is not being written.
+        """
+        return self.model.kind
+
+    @fact(STRING)
+    def user(self) -> str:
+        """The user's name."""
+        return self.model.user
+
+    @fact(STRING)
+    def namespace(self) -> str:
+        """The namespace of a ServiceAccount; empty for others."""
+        return self.model.namespace
+
+    @fact(STRING)
+    def service_account(self) -> str:
+        """The name of a ServiceAccount; empty for others."""
+        return self.model.service_account
+
+    @fact(STRING)
+    def node(self) -> str:
+        """The node of a kubelet, or the one that a ServiceAccount's token names; empty where there is none."""
+        return self.model.node
+
+    @fact(STRING)
+    def node_problem(self) -> str:
+        """Why a ServiceAccount or kubelet has no node: what its token or name is like; empty where it has one."""
+        return self.model.node_problem
+
+    @fact(map_of(STRING, STRING))
+    def profiles(self) -> dict[str, str]:
+        """What a ServiceAccount may write for each driver: `NodeLocal`, `MultiNode` or `Allocator`."""
+        return dict(self.model.profiles)
+
+    @fact(STRING)
+    def evidence(self) -> str:
+        """How all this is known, on one line."""
+        return self.model.evidence
+
+    @fact(FINDINGS)
+    def slice_problems(self) -> list[Finding]:
+        """Why a ResourceSlice is not this writer's to write or delete, as it was and as it is to be."""
+        facts = self._facts
+        if facts.slice is None:
+            return []
+        deleted = facts.request.operation == "DELETE"
+        new, old = (None, facts.slice.model) if deleted else (facts.slice.model, facts.slice.old)
+        return slice_writer_problems(self.model, old, new, facts.request.operation, facts.snapshot)
+
+    @fact(FINDINGS)
+    def claim_problems(self) -> list[Finding]:
+        """What a write changes in the status of a ResourceClaim and is not this writer's to change."""
+        request = self._facts.request
+        if request.kind.name != "ResourceClaim" or request.sub_resource != "status":
+            return []
+        return claim_writer_problems(self.model, request.old_object or {}, request.target, self._facts.snapshot)
+
+    @Once
+    def model(self) -> Writer:
+        """Who writes."""
+        request = self._facts.request
+        return writer_of(request.user, request.groups, request.extra, self._facts.snapshot, self.params)
+
+
+WRITER = struct("Writer", WriterFact)
