@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -33,10 +33,18 @@ class Client:
     """One identity at one API server. Paths are absolute (``/api/v1/nodes``); query parameters are keywords.
 
     ``created`` grows by the path of every object that this client makes; ``warnings`` are those of the last answer.
+    ``more`` are headers of every request, as those that name whom it stands for.
     """
 
-    def __init__(self, url: str, trust: ssl.SSLContext, token: str | None = None, created: list[str] | None = None):
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+    def __init__(
+        self,
+        url: str,
+        trust: ssl.SSLContext,
+        token: str | None = None,
+        created: list[str] | None = None,
+        more: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        headers = [("authorization", f"Bearer {token}"), *more] if token else list(more)
         self.url = url
         self._http = httpx.Client(base_url=url, verify=trust, headers=headers, timeout=30, trust_env=False)
         self.created = [] if created is None else created

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tests.e2e.client import ApiError, Client, Json
 from tests.e2e.control_plane import GATE, ControlPlane
@@ -88,6 +89,15 @@ class Cluster:
         if token not in self._clients:
             self._clients[token] = self.plane.token_client(token, self._created)
         return self._clients[token]
+
+    def impersonated(self, user: str, *groups: str, extra: Sequence[tuple[str, str]] = ()) -> Client:
+        """The administrator standing for ``user`` in ``groups``, with the values ``extra`` as (key, value)."""
+        headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
+        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for key, value in extra]
+        name = repr(headers)
+        if name not in self._clients:
+            self._clients[name] = self.plane.impersonating(*headers, created=self._created)
+        return self._clients[name]
 
     # Objects
 

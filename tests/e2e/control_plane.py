@@ -89,6 +89,11 @@ class ControlPlane:
         """A client that shows a ServiceAccount's token."""
         return Client(self.url, self.authority.trust(), token, created)
 
+    def impersonating(self, *headers: tuple[str, str], created: list[str] | None = None) -> Client:
+        """The administrator, who stands for whom the ``Impersonate-…`` headers name."""
+        trust = self.authority.trust(self.authority.client("admin", "system:masters"))
+        return Client(self.url, trust, created=created, more=headers)
+
     def kubeconfig(self, user: str, *groups: str, token: str = "") -> Path:
         """A kubeconfig for ``user``: with a client certificate, or with ``token``."""
         pair = None if token else self.authority.client(user, *groups)
