@@ -45,7 +45,7 @@ EXEMPT = frozenset({"Administrator", "BreakGlass", "ApiServer", "Nobody"})
 COLLECTORS = frozenset({"GarbageCollector", "NamespaceController", "ControllerManager"})
 CLAIM_CONTROLLERS = frozenset({"ClaimController", "ControllerManager"})
 
-_CONTROLLERS = {
+CONTROLLERS = {
     f"{SERVICE_ACCOUNT}kube-system:resource-claim-controller": "ClaimController",
     f"{SERVICE_ACCOUNT}kube-system:generic-garbage-collector": "GarbageCollector",
     f"{SERVICE_ACCOUNT}kube-system:namespace-controller": "NamespaceController",
@@ -164,8 +164,8 @@ def _kind(
         return "BreakGlass", f"{user} in group {group} of params.breakGlass.groups"
     if user in params.schedulers:
         return "Scheduler", f"{user} of params.schedulers"
-    if user in _CONTROLLERS:
-        return _CONTROLLERS[user], f"{user}, part of the control plane"
+    if user in CONTROLLERS:
+        return CONTROLLERS[user], f"{user}, part of the control plane"
     if user.startswith(KUBELET) and KUBELETS in groups:
         return "Kubelet", f"{user} in group {KUBELETS}"
     listed = ", ".join(f"{profile} for {driver}" for driver, profile in sorted(profiles.items()))
