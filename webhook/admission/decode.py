@@ -6,6 +6,7 @@ import json
 from typing import Any, NoReturn
 
 import orjson
+from msgspec.structs import replace
 
 from webhook.kube.admission import Request, read_request
 from webhook.kube.raw import Json, mapping
@@ -40,8 +41,8 @@ def decode(data: bytes) -> Request:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return read_review(_exact(data, error))
-    return read_review(value if _round_trips(value, data) else _exact(data))
+        return replace(read_review(_exact(data, error)), sent=data)
+    return replace(read_review(value if _round_trips(value, data) else _exact(data)), sent=data)
 
 
 def read_review(value: object) -> Request:

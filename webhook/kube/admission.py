@@ -21,7 +21,8 @@ class GroupVersionName(Struct, frozen=True):
 class Request(Struct, frozen=True):
     """One admission request. ``object`` is None on DELETE, ``old_object`` on CREATE; both are raw JSON.
 
-    ``raw`` is the request as it came, for expressions that read fields not named here.
+    ``raw`` is the request as it came, for expressions that read fields not named here; ``sent`` are the bytes of the
+    review that it came in, empty where it was put together from objects.
     """
 
     uid: str
@@ -36,6 +37,7 @@ class Request(Struct, frozen=True):
     object: Json | None = None
     old_object: Json | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)
+    sent: bytes = b""
 
     @property
     def target(self) -> Json:
