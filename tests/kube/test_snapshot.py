@@ -55,6 +55,30 @@ GATED = {
     "metadata": {"name": "p3", "namespace": "ns", "uid": "p-3"},
     "spec": {"schedulingGates": [{"name": "other"}, {"name": "allocguard.dev/claims"}]},
 }
+SUBJECTS = [{"kind": "ServiceAccount", "name": "plugin", "namespace": "ns"}] * 2
+RBAC = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "same", "labels": {"a": "b"}},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"c": "d"}}]},
+    },
+    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "same", "namespace": "ns"}},
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "same"},
+        "roleRef": {"kind": "ClusterRole", "name": "same"},
+        "subjects": SUBJECTS,
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "same", "namespace": "ns"},
+        "roleRef": {"kind": "Role", "name": "same"},
+        "subjects": SUBJECTS,
+    },
+]
 OTHERS: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}},
     {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "k"}},
@@ -67,6 +91,7 @@ OTHERS: list[dict[str, Any]] = [
     },
     {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": "n1"}},
     {"apiVersion": "allocguard.dev/v1alpha1", "kind": "NodeLedger", "metadata": {"name": "n1"}},
+    *RBAC,
 ]
 ALL = [NODE, SLICE, CLAIM, POD, NOMINATED, GATED, *OTHERS]
 

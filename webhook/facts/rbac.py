@@ -1,0 +1,141 @@
+"""What roles grant: the rules of the API server's RBAC authorizer, and the scope of one ServiceAccount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from webhook.kube import labels
+from webhook.kube.raw import Json, mapping, members, text
+from webhook.kube.rbac import ACCOUNT, GROUP_SUBJECT, PolicyRule, Role, RoleBinding, Subject
+from webhook.kube.snapshot import Key, Snapshot
+
+DRA = "resource.k8s.io"
+CLAIMS, SLICES = "resourceclaims", "resourceslices"
+STATUS, BINDING, DRIVER = f"{CLAIMS}/status", f"{CLAIMS}/binding", f"{CLAIMS}/driver"
+# The verbs of a status write; a driver's permission is asked with one of the prefixes before them.
+STATUS_VERBS = ("update", "patch")
+ASSOCIATED, ARBITRARY = "associated-node:", "arbitrary-node:"
+NODE_VERBS = tuple(f"{prefix}{verb}" for prefix in (ASSOCIATED, ARBITRARY) for verb in STATUS_VERBS)
+
+# Rules of other roles that are looked at for one whose rules are theirs: it must cost the same in any cluster.
+MOST_COLLECTED = 20_000
+
+
+class Grant(Struct, frozen=True):
+    """One rule that somebody has. ``role`` is the role that the rule stands in, which is another one than ``binding``
+    names where that one has the rules of others; ``namespace`` is where it holds, empty for everywhere.
+    """
+
+    rule: PolicyRule
+    role: Role
+    binding: RoleBinding
+    namespace: str
+
+
+def covers(rule: PolicyRule, group: str, resource: str, verb: str, name: str = "") -> bool:
+    """Whether ``rule`` alone allows ``verb`` on ``resource`` (``nodes``, ``resourceclaims/driver``) of ``group``: on the
+    object ``name``, or on none in particular.
+
+    ``*`` stands for all groups, all resources with their subresources, and all verbs, ``*/driver`` for the subresource
+    of any resource. It means nothing within a longer name, nor among resource names.
+    """
+    return (
+        (verb in rule.verbs or "*" in rule.verbs)
+        and (group in rule.api_groups or "*" in rule.api_groups)
+        and names_resource(rule, resource)
+        and (not rule.resource_names or name in rule.resource_names)
+    )
+
+
+def names_resource(rule: PolicyRule, resource: str) -> bool:
+    """Whether one of the resources of ``rule`` is or means ``resource``."""
+    if resource in rule.resources or "*" in rule.resources:
+        return True
+    _, slash, sub = resource.partition("/")
+    return bool(slash) and f"*/{sub}" in rule.resources
+
+
+def role_rules(role: Role, snapshot: Snapshot) -> Iterator[tuple[PolicyRule, Role]]:
+    """The rules of ``role``, each with the role that it stands in.
+
+    A ClusterRole that has the rules of others has those that a controller wrote into it, and those that are still to
+    come: of all ClusterRoles that its selectors choose, and of those that these choose in turn.
+    """
+    if not role.aggregates:
+        yield from ((rule, role) for rule in role.rules)
+        return
+    source: dict[PolicyRule, Role] = {}
+    for other in collected(role, snapshot):
+        for rule in other.rules:
+            # One that only hands on what it has from others is not where it stands.
+            if rule not in source or source[rule].aggregates:
+                source[rule] = other
+        if len(source) >= MOST_COLLECTED:
+            break
+    for rule in role.rules:
+        yield rule, source.pop(rule, role)
+    yield from source.items()
+
+
+def collected(role: Role, snapshot: Snapshot) -> Iterator[Role]:
+    """The ClusterRoles whose rules ``role`` has too, each once and without itself."""
+    seen, open_roles = {role.name}, [role]
+    while open_roles:
+        for selector in open_roles.pop().aggregates:
+            for name in _candidates(selector, snapshot):
+                other = snapshot.roles.get(("", name))
+                if other is None or name in seen or not labels.matches(selector, other.labels):
+                    continue
+                seen.add(name)
+                open_roles.append(other)
+                yield other
+
+
+def _candidates(selector: Json, snapshot: Snapshot) -> Iterable[str]:
+    """Names of the ClusterRoles that ``selector`` may choose: those with the rarest label that it wants, or all."""
+    wanted = [str(key) for key in mapping(selector.get("matchLabels"))]
+    wanted += [
+        text(each.get("key"))
+        for each in members(selector.get("matchExpressions"))
+        if each.get("operator") in ("In", "Exists")
+    ]
+    if not wanted:
+        return [name for namespace, name in snapshot.roles if not namespace]
+    return min((snapshot.labelled_roles.get(key, {}) for key in wanted), key=len)
+
+
+def account_subjects(account: Key) -> tuple[Subject, ...]:
+    """As whom a ServiceAccount (namespace, name) may be bound: itself, and the groups that it is in."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}", "system:authenticated")
+    return (Subject(ACCOUNT, *account), *(Subject(GROUP_SUBJECT, "", name) for name in groups))
+
+
+def grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...]:
+    """Everything that the ServiceAccount (namespace, name) may do, over all bindings and groups."""
+    return tuple(_granted(account_subjects(account), snapshot))
+
+
+def own_grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...]:
+    """What bindings of the ServiceAccount itself grant, without those of its groups."""
+    return tuple(_granted(account_subjects(account)[:1], snapshot))
+
+
+def _granted(subjects: Iterable[Subject], snapshot: Snapshot) -> Iterator[Grant]:
+    keys = {key for subject in subjects for key in snapshot.subject_bindings.get(subject, ())}
+    for key in sorted(keys):
+        binding = snapshot.bindings[key]
+        role = bound_role(binding, snapshot)
+        if role is not None:
+            for rule, source in role_rules(role, snapshot):
+                yield Grant(rule, source, binding, binding.namespace)
+
+
+def bound_role(binding: RoleBinding, snapshot: Snapshot) -> Role | None:
+    """The role that ``binding`` binds; None where there is none, and where a binding of the cluster names one of a
+    namespace.
+    """
+    kind, namespace, name = binding.role
+    role = snapshot.roles.get((namespace, name))
+    return role if role is not None and role.kind == kind else None
