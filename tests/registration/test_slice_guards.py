@@ -77,10 +77,8 @@ def test_every_group_and_version_is_this_one_too(sample):
 @pytest.mark.parametrize("bindings", [[], [{"validationActions": ["Warn", "Audit"]}], [{"policyName": "another"}]])
 def test_a_policy_counts_where_a_binding_denies(sample, bindings):
     policy, binding = sample
-    objects = [policy]
-    for edit in bindings:
-        objects.append({**binding, "spec": {**binding["spec"], **edit}})
-    assert guarded(objects) is False
+    edited = [{**binding, "spec": {**binding["spec"], **edit}} for edit in bindings]
+    assert guarded([policy, *edited]) is False
 
 
 @pytest.mark.parametrize(

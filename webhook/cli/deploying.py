@@ -84,13 +84,18 @@ def title(obj: Json) -> str:
     return f"{obj['kind']} {name}"
 
 
-def connected(kubeconfig: str | None, context: str | None, work: Callable[[Api], Awaitable[int]]) -> int:
-    """The exit code of ``work`` on the cluster; Unreachable where there is none, or where it refuses."""
+def connected(
+    kubeconfig: str | None, context: str | None, work: Callable[[Api], Awaitable[int]], installing: bool = False
+) -> int:
+    """The exit code of ``work`` on the cluster; Unreachable where there is none, or where it refuses. While
+    ``installing``, our own roles are written by the rights of who runs it.
+    """
     from webhook.cluster import api as live
     from webhook.cluster.access import CannotConnect, NoCluster, connect
 
     async def run() -> int:
         api = await connect(kubeconfig, context)
+        api.installing = installing
         try:
             return await work(api)
         finally:

@@ -135,7 +135,7 @@ def install(
 
     objects = manifests(files(), Target(mode, namespace, image))
     if apply:
-        return connected(kubeconfig, context, lambda api: _apply(api, objects))
+        return connected(kubeconfig, context, lambda api: _apply(api, objects), installing=True)
     show(objects, output)
     return 0
 

@@ -61,7 +61,7 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
 
     objects = _removal(manifests(files(), Target(namespace=namespace)), namespace)
     if apply:
-        return connected(kubeconfig, context, lambda api: _remove(api, objects))
+        return connected(kubeconfig, context, lambda api: _remove(api, objects), installing=True)
     show([_reference(obj) for obj in objects if not _of_users(obj)], output)
     note("pods that wait with the scheduling gate go on, and the DeviceTaintRules of the guard are deleted, too")
     note("the definitions of policies and rollouts are left out: who deletes them deletes your policies and rollouts")

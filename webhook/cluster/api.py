@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Seconds: to connect, between two reads of an ordinary answer, for it as a whole, and until a stream is begun.
 CONNECT, READ, WHOLE, BEGIN = 5.0, 15.0, 60.0, 30.0
+# Where roles and their bindings are.
+_ROLES = "/rbac.authorization.k8s.io/"
 # No object that an API server stores comes near it: what is longer is no watch.
 LONGEST_LINE = 64 * 1024 * 1024
 
@@ -58,11 +60,13 @@ class Api:
     left out. Every method raises ApiError or Unreachable, and no other error of a connection.
 
     An answer of 401 has the credentials read anew, once, and the request repeated. Belongs to the event loop that uses
-    it first.
+    it first. Roles and their bindings are read and never written, but while ``installing``: what somebody may do is
+    for people to say, whatever fails for want of a permission.
     """
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self.installing = False
 
     async def get(self, path: str, **params: object) -> Json:
         """The object or list at ``path``."""
@@ -150,6 +154,8 @@ class Api:
         self, method: str, path: str, params: Json, body: object, kind: str, seconds: tuple[float | None, float]
     ) -> Any:
         """The aiohttp response of a success, its body not yet read."""
+        if method != "GET" and _ROLES in path and not self.installing:
+            raise AssertionError(f"{method} {path}: nothing of the guard writes a role or a binding")
         query = urlencode({key: _parameter(value) for key, value in params.items() if value is not None})
         tail = f"{path}?{query}" if query else path
         for last in (False, True):
