@@ -27,6 +27,7 @@ from webhook.controllers.node_ledgers import NodeLedgers
 from webhook.controllers.observed import Observed
 from webhook.controllers.places import Places
 from webhook.controllers.policy_status import PolicyStatus
+from webhook.controllers.rbac_sweep import RbacSweep
 from webhook.controllers.registration import Registration
 from webhook.controllers.rollout_status import RolloutStatus
 from webhook.controllers.taints import Taints
@@ -116,6 +117,7 @@ class Controllers:
         self.gates = Gates(api, cluster, partial(asks, policies, "Hold"), places, log, now)
         self.observed = Observed(api, cluster, log, now)
         self.rollouts = RolloutStatus(api, cluster, log, now)
+        self.roles = RbacSweep(api, cluster, policies, log, now)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
@@ -124,6 +126,7 @@ class Controllers:
                 api, cluster, lambda: taints.possible or asks(policies, "Deny", REFUSED), log, now
             ),
             "rollout status": self.rollouts,
+            "roles": self.roles,
         }
         # One that only answers is registered by others, who see to its certificates and its policies.
         self._registered = bool(settings.secret or settings.service or settings.url)

@@ -6,7 +6,7 @@ there is not read but tried: a guard refuses what is not the account's to write,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from webhook.kube.admission import Request, raw_request, read_request
 from webhook.kube.raw import Json, mapping, members, sequence, text
 from webhook.kube.rollout import API_VERSION, GROUP
-from webhook.kube.snapshot import Snapshot
+from webhook.kube.snapshot import Key, Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.compile import PolicyErrors, compile_object
 from webhook.policy.document import KIND
@@ -95,6 +95,24 @@ def slice_guards(objects: Iterable[Json], revision: Revision) -> SliceGuards:
         each for each in revision.policies if each.policy.endpoint == VALIDATE and "writer" in _names(each)
     )
     return SliceGuards(own, _asked(found), tuple(policies), tuple(unread))
+
+
+def remembered(guards: SliceGuards | None, snapshot: Snapshot, now: datetime) -> Callable[[Key], bool | None]:
+    """Whether a ServiceAccount (namespace, name) is kept to its own slices, for each driver that DriverRollouts name it
+    for; tried once for each account. None: not known, as where the ``guards`` are not.
+    """
+    answers: dict[Key, bool | None] = {}
+
+    def guarded(account: Key) -> bool | None:
+        if guards is None:
+            return None
+        if account not in answers:
+            profiles = snapshot.writers.get(account, {"": ""})
+            tried = [guards.guarded(*account, driver, profile, snapshot, now) for driver, profile in profiles.items()]
+            answers[account] = False if False in tried else None if None in tried else True
+        return answers[account]
+
+    return guarded
 
 
 def _concerns(policy: Json) -> bool:

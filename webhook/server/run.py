@@ -196,6 +196,7 @@ def _serve_live(
         service.gate_evidence = controllers.rollouts.gate_evidence
         controllers.rollouts.carried = service.slice_reviews.carried
         controllers.rollouts.tracing = tracing
+        controllers.roles.on_findings = service.metrics.role_findings
         controllers.observed.carried = service.slice_reviews.carried
         controllers.observed.dropped = service.slice_reviews.dropped
         controllers.observed.refusals = service.allocations.refusals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -127,6 +127,8 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_AtScrape(gauges))
+        self._role_findings: Mapping[tuple[str, str], int] = {}
+        self._registry.register(_AtScrape(self._roles))
         self._children: dict[tuple[str, ...], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
 
@@ -187,6 +189,14 @@ class Metrics:
     def dropped(self, driver: str) -> None:
         """Count one slice of ``driver`` that is stored without its costs."""
         self._dropped.labels(driver).inc()
+
+    def role_findings(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Take in how many findings about roles and bindings there are now, by rule and severity."""
+        self._role_findings = counts
+
+    def _roles(self) -> Iterable[Metric]:
+        rows = [([*labels], count) for labels, count in sorted(self._role_findings.items())]
+        yield gauge("rbac_findings", "What is wrong with roles and bindings", ["rule", "severity"], rows)
 
     def text(self) -> bytes:
         """The exposition text of everything."""
