@@ -128,6 +128,8 @@ def test_what_it_may_do():
         ("ClusterRole", "driverrollouts/status", (), {"patch"}),
         ("ClusterRole", "nodeledgers/status", (), {"patch"}),
         ("ClusterRole", "events", (), {"create"}),
+        # A question: nothing is stored.
+        ("ClusterRole", "subjectaccessreviews", (), {"create"}),
         *(("ClusterRole", name, ("allocguard",), {"update"}) for name in configurations),
         *(("ClusterRole", name, (), {"create"}) for name in configurations),
         ("ClusterRole", "pods", (), {"patch"}),
