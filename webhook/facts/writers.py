@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -112,10 +112,28 @@ class Writer(Struct, frozen=True):
         """The writer as messages name it."""
         return self.user or "an unnamed user"
 
+    @property
+    def without_node(self) -> str:
+        """How a writer without a node comes to have none, as in "by X, …"."""
+        return f"whose {'token' if self.service_account else 'name'} {self.node_problem}"
+
+    @property
+    def node_fix(self) -> str:
+        """What gives a writer without a node one."""
+        if not self.service_account:
+            return ""
+        return "write with the token of a pod that is on its node, or with one bound to the node"
+
     def named(self, driver: str, snapshot: Snapshot) -> tuple[Account, ...]:
         """The accounts that write for ``driver``, as its DriverRollout and the params name them."""
         rollout = snapshot.rollouts.get(driver)
         return (*(rollout.writers if rollout is not None else ()), *self.params.drivers.get(driver, ()))
+
+
+def listed(named: Sequence[Account]) -> str:
+    """Accounts as messages list them: the first three, and how many more there are."""
+    rows = [f"{each.namespace}/{each.service_account} ({each.profile})" for each in named]
+    return ", ".join(rows if len(rows) <= 3 else [*rows[:3], f"and {len(rows) - 3} more"])
 
 
 def account_of(user: str) -> Key | None:
@@ -144,7 +162,7 @@ def writer_of(
     elif user.startswith(KUBELET) and KUBELETS in groups:
         node = user.removeprefix(KUBELET)
         if node_name(node):
-            node, problem = "", f"names {node!r}, which is no node's name"
+            node, problem = "", f"ends in {node!r}, which is no node's name"
     kind, evidence = _kind(user, groups, profiles, account, params)
     where = f", on node {node} by its {'token' if account else 'name'}" if node else ""
     return Writer(kind, user, namespace, name, profiles, node, problem, f"{evidence}{where}", params)
