@@ -34,9 +34,18 @@ class Grant(Struct, frozen=True):
     namespace: str
 
 
+class Placed(Struct, frozen=True):
+    """A rule and where it stands: its field path, and whether it holds in the whole cluster or in one ``namespace``."""
+
+    rule: PolicyRule
+    path: str
+    namespace: str = ""
+    everywhere: bool = True
+
+
 def covers(rule: PolicyRule, group: str, resource: str, verb: str, name: str = "") -> bool:
-    """Whether ``rule`` alone allows ``verb`` on ``resource`` (``nodes``, ``resourceclaims/driver``) of ``group``: on the
-    object ``name``, or on none in particular.
+    """Whether ``rule`` alone allows ``verb`` on ``resource`` (``nodes``, ``resourceclaims/driver``) of ``group``: on
+    the object ``name``, or on none in particular.
 
     ``*`` stands for all groups, all resources with their subresources, and all verbs, ``*/driver`` for the subresource
     of any resource. It means nothing within a longer name, nor among resource names.

@@ -2,30 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
-from webhook.facts.rbac import DRA, DRIVER, NODE_VERBS, covers, grants, role_rules
-from webhook.kube.finding import Finding
-from webhook.kube.rbac import Role, RoleBinding
-from webhook.kube.snapshot import Snapshot
+from msgspec.structs import replace
+
+from webhook.facts.rbac import Grant, Placed, bound_role, grants, own_grants, role_rules
+from webhook.facts.rbac_lint_beyond import beyond
+from webhook.facts.rbac_lint_dra import (
+    AUTHORITY,
+    arbitrary_node,
+    binding_of_driver,
+    dead_grant,
+    driver_without_names,
+    everything,
+    grants_any,
+    has_authority,
+    ineffective_binding,
+    missing_driver,
+    of_dra,
+    other_driver,
+    takes_everything,
+)
+from webhook.facts.rbac_lint_reach import (
+    aggregated,
+    annotation_problems,
+    several_drivers,
+    shared_subjects,
+    unguarded,
+    unused_status,
+)
+from webhook.facts.rbac_profile import (
+    Holder,
+    account_holder,
+    annotated,
+    bindings_of,
+    bound_accounts,
+    holders,
+)
+from webhook.kube.finding import SEVERITY_ORDER, Finding
+from webhook.kube.rbac import PolicyRule, Role, RoleBinding
+from webhook.kube.snapshot import Key, Snapshot
+
+# Findings of one rule about one role, and accounts that have it for which it is seen whether something is missing: a
+# role may have thousands of rules, and be bound in thousands of namespaces.
+MOST_ALIKE, MOST_ACCOUNTS = 8, 16
+
+_BUILT_IN = frozenset({"cluster-admin", "admin", "edit", "view"})
 
 
 def role_problems(
     role: Role, snapshot: Snapshot, guarded: bool | None = None, reports: Mapping[str, bool] | None = None
 ) -> list[Finding]:
-    """What is wrong with ``role``, which may be another one than ``snapshot`` has, for all it is known to be for.
+    """What is wrong with ``role``, which may be another one than ``snapshot`` has, for all whom it is for.
 
-    ``guarded`` tells whether something limits which slices its holders write (None: not known), ``reports`` by driver
-    whether a claim in use carries a report of it (:func:`webhook.facts.reporting.reporting_drivers`).
+    ``guarded`` tells whether something limits which slices they write (None: not known), ``reports`` by driver whether
+    a claim in use carries a report of it (:func:`webhook.facts.reporting.reporting_drivers`). Nothing about roles that
+    have nothing to do with devices, nor about those of Kubernetes itself: what these give to a driver's account,
+    :func:`binding_problems` and :func:`account_problems` tell.
     """
-    return _unnamed(role, snapshot)
+    if role.name.startswith("system:") or (not role.namespace and role.name in _BUILT_IN):
+        return []
+    snapshot = snapshot.with_role(role)
+    whom = holders(role, snapshot)
+    if not whom and not role.aggregates and not any(map(of_dra, role.rules)):
+        return []
+    rules = _placed(role, snapshot)
+    bindings = bindings_of(role, snapshot) if whom or _any_authority(rules) else ()
+    found: list[Iterable[Finding]] = [annotation_problems(role), aggregated(role, rules), shared_subjects(bindings)]
+    found.append(_of_rules(rules, whom, snapshot))
+    for holder in _alike(whom):
+        found += [unguarded(rules, holder, guarded, "rules"), unused_status(rules, holder, reports, "rules")]
+    found += [_lacking(rules, each, snapshot, "rules") for each in whom[:MOST_ACCOUNTS]]
+    return _limited(chain.from_iterable(found))
 
 
 def binding_problems(binding: RoleBinding, snapshot: Snapshot, guarded: bool | None = None) -> list[Finding]:
-    """What is wrong with ``binding``, which may be another one than ``snapshot`` has: whom it binds, and what the role
-    then gives them. Arguments as in :func:`role_problems`.
+    """What is wrong with ``binding``, which may be another one than ``snapshot`` has: whom it binds, and, unless the
+    snapshot has it just so, what its role gives them: then that is told of the role. ``guarded`` as in
+    :func:`role_problems`.
     """
-    return []
+    new = snapshot.bindings.get(binding.key) != binding
+    snapshot = snapshot.with_binding(binding)
+    role = bound_role(binding, snapshot)
+    accounts = bound_accounts([binding])
+    named = [holder for each in accounts if (holder := account_holder(each, snapshot)) is not None]
+    if role is None:
+        return _limited(_without_role(binding, named))
+    rules = [
+        Placed(rule, "roleRef", binding.namespace, not binding.namespace) for rule, _ in role_rules(role, snapshot)
+    ]
+    said = annotated(role)
+    shared = [binding] if said is not None or _any_authority(rules) else []
+    found: list[Iterable[Finding]] = [shared_subjects(shared, inside=True)]
+    found += [several_drivers(each, role.drivers, "subjects") for each in named]
+    whom = named if said is None else [*named, *(replace(said, account=each) for each in accounts or [("", "")])]
+    # Of the accounts of DriverRollouts that is told with all that they have.
+    found += [unguarded(rules, each, guarded, "roleRef") for each in _alike(whom) if new or each not in named]
+    if new:
+        found.append(_of_rules(rules, whom, snapshot))
+        found += [_lacking(rules, each, snapshot, "roleRef") for each in whom[:MOST_ACCOUNTS]]
+    return _limited(chain.from_iterable(found))
 
 
 def account_problems(
@@ -38,15 +116,120 @@ def account_problems(
     """What is wrong with all that the ServiceAccount has, over all bindings, groups and collected roles; paths begin
     with the role (``ClusterRole NAME: rules[0]``). Arguments as in :func:`role_problems`.
     """
-    found = {id(grant.role): grant.role for grant in grants((namespace, name), snapshot)}
-    return [problem for role in found.values() for problem in _unnamed(role, snapshot)]
+    granted = grants((namespace, name), snapshot)
+    rules = _granted(granted)
+    roles = list({grant.role.reference: grant.role for grant in granted}.values())
+    named = account_holder((namespace, name), snapshot)
+    said = [replace(holder, account=(namespace, name)) for role in roles if (holder := annotated(role)) is not None]
+    whom = _alike(said) if named is None else [named]
+    shared = {grant.binding.key: grant.binding for grant in granted if of_dra(grant.rule) and has_authority(grant.rule)}
+    found: list[Iterable[Finding]] = [_of_rules(rules, whom, snapshot), shared_subjects(shared.values())]
+    listed = {driver for role in roles for driver in role.drivers}
+    for holder in whom:
+        found += [several_drivers(holder, listed, ""), missing_driver(rules, holder, "")]
+        found += [unguarded(rules, holder, guarded, ""), unused_status(rules, holder, reports, "")]
+    return _limited(chain.from_iterable(found))
 
 
-def _unnamed(role: Role, snapshot: Snapshot) -> list[Finding]:
-    return [
-        Finding(
-            "rbac-driver-without-names", f"rules[{index}]", f"{DRIVER} of all drivers", "the driver in resourceNames"
-        )
-        for index, (rule, _) in enumerate(role_rules(role, snapshot))
-        if not rule.resource_names and any(covers(rule, DRA, DRIVER, verb) for verb in NODE_VERBS)
-    ]
+def _placed(role: Role, snapshot: Snapshot) -> list[Placed]:
+    """The rules of ``role`` at their paths; those of other roles that it is still to get at that of its selectors."""
+    everywhere = not role.namespace and _cluster_wide(role, snapshot)
+    found = [Placed(rule, f"rules[{index}]", role.namespace, everywhere) for index, rule in enumerate(role.rules)]
+    if role.aggregates:
+        known = set(role.rules)
+        found += [
+            Placed(rule, f"aggregationRule (ClusterRole {source.name})", "", everywhere)
+            for rule, source in role_rules(role, snapshot)
+            if rule not in known
+        ]
+    return found
+
+
+def _cluster_wide(role: Role, snapshot: Snapshot) -> bool:
+    """Whether a ClusterRole may be bound in the whole cluster."""
+    looked = list(bindings_of(role, snapshot))
+    more = len(snapshot.role_bindings.get(role.reference, ())) > len(looked)
+    return more or not looked or any(not each.namespace for each in looked)
+
+
+def _granted(granted: Iterable[Grant]) -> list[Placed]:
+    indexes: dict[tuple[str, str, str], dict[PolicyRule, int]] = {}
+    found = []
+    for each in granted:
+        role = each.role
+        if role.reference not in indexes:
+            indexes[role.reference] = {rule: index for index, rule in reversed(list(enumerate(role.rules)))}
+        path = f"{role.kind} {_name(role.key)}: rules[{indexes[role.reference][each.rule]}]"
+        found.append(Placed(each.rule, path, each.namespace, not each.namespace))
+    return found
+
+
+def _name(key: Key) -> str:
+    return "/".join(filter(None, key))
+
+
+def _alike(whom: Iterable[Holder]) -> list[Holder]:
+    """Of all holders with the same profiles one: by itself a rule is as good or bad for each of them."""
+    found: list[Holder] = []
+    for holder in whom:
+        if not any((holder.profiles, holder.profile) == (each.profiles, each.profile) for each in found):
+            found.append(holder)
+    return found
+
+
+def _any_authority(rules: Iterable[Placed]) -> bool:
+    return any(of_dra(each.rule) and has_authority(each.rule) for each in rules)
+
+
+def _of_rules(rules: Iterable[Placed], whom: Sequence[Holder], snapshot: Snapshot) -> Iterator[Finding]:
+    """What each rule tells by itself; of rules that are not for somebody, those about devices."""
+    kinds: list[Holder | None] = [*_alike(whom)] or [None]
+    for placed in rules:
+        if not whom and not of_dra(placed.rule):
+            continue
+        whole = takes_everything(placed.rule)
+        for holder in kinds:
+            yield from everything(placed, holder)
+            yield from dead_grant(placed, holder)
+            if whole:
+                continue
+            yield from driver_without_names(placed, holder)
+            yield from ineffective_binding(placed, holder)
+            if holder is not None:
+                yield from arbitrary_node(placed, holder)
+                yield from other_driver(placed, holder)
+                yield from binding_of_driver(placed, holder)
+                yield from beyond(placed, holder, snapshot)
+
+
+def _lacking(rules: Sequence[Placed], holder: Holder, snapshot: Snapshot, path: str) -> Iterator[Finding]:
+    """What claim status cannot be written without: of all roles of an account, where one has this role."""
+    if any(grants_any(each.rule, *asked) for each in rules for asked in AUTHORITY):
+        other = _granted(own_grants(holder.account, snapshot)) if holder.account[1] else []
+        yield from missing_driver([*rules, *other], holder, path)
+
+
+def _without_role(binding: RoleBinding, named: Sequence[Holder]) -> Iterator[Finding]:
+    for holder in named:
+        has = f"{binding.role_kind} {binding.role_name}, which is not there, for {holder.told}"
+        needs = "a role that is there: it can give anything once somebody makes it"
+        fix = "make the role first; it is judged when it comes"
+        yield Finding("rbac-role-missing", "roleRef.name", has, needs, fix, "warning")
+
+
+def _limited(found: Iterable[Finding]) -> list[Finding]:
+    """``found`` without what was said before, and of each rule no more than ``MOST_ALIKE``; the last tells of more."""
+    kept: dict[str, dict[Finding, None]] = {}
+    more: Counter[str] = Counter()
+    for each in found:
+        alike = kept.setdefault(each.rule, {})
+        if each in alike:
+            continue
+        if len(alike) < MOST_ALIKE:
+            alike[each] = None
+        else:
+            more[each.rule] += 1
+    for rule, count in more.items():
+        *first, last = kept[rule]
+        kept[rule] = dict.fromkeys([*first, replace(last, has=f"{last.has} (and {count} more like it)")])
+    return sorted(chain.from_iterable(kept.values()), key=lambda each: SEVERITY_ORDER[each.severity])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from msgspec import Struct
@@ -16,11 +16,13 @@ NODE_LOCAL, MULTI_NODE, ALLOCATOR = "NodeLocal", "MultiNode", "Allocator"
 # Bindings of a role, and subjects of them, that one write of the role looks at: it must cost the same in any cluster.
 # The others are looked at by themselves, in a sweep.
 MOST_BINDINGS, MOST_SUBJECTS = 256, 1024
+# Drivers that the annotations of a role may name.
+MOST_DRIVERS = 64
 
 
 class Holder(Struct, frozen=True):
     """Somebody who writes for drivers. ``profiles`` are by driver; ``profile`` is that of a role which names no driver.
-    ``account`` (namespace, name) is empty where only the annotations of a role say so.
+    ``account`` (namespace, name) is empty where nobody is bound yet.
     """
 
     profiles: Mapping[str, str] = {}
@@ -48,9 +50,22 @@ class Holder(Struct, frozen=True):
         return bool(self.all_profiles - {ALLOCATOR})
 
     @property
-    def name(self) -> str:
-        """How messages call it."""
-        return f"ServiceAccount {'/'.join(self.account)}" if self.account[1] else "the role's annotations"
+    def proxy(self) -> bool:
+        """Whether it stands for several drivers on any node, each of them named."""
+        return self.all_profiles == {MULTI_NODE} and len(self.profiles) > 1
+
+    @property
+    def told(self) -> str:
+        """How messages call it: ``a NodeLocal writer of gpu.example.com``."""
+        kinds = " and ".join(each for each in PROFILES if each in self.all_profiles)
+        return f"a {kinds} writer of {listed(self.profiles)}" if self.profiles else f"a {kinds} writer"
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """``a, b, c and 4 more``, sorted."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(ordered[:most]) + more
 
 
 def annotated(role: Role) -> Holder | None:
@@ -60,7 +75,7 @@ def annotated(role: Role) -> Holder | None:
     if not (role.profile or role.drivers):
         return None
     profile = role.profile if role.profile in PROFILES else NODE_LOCAL
-    return Holder(dict.fromkeys(role.drivers, profile), profile)
+    return Holder(dict.fromkeys(role.drivers[:MOST_DRIVERS], profile), profile)
 
 
 def account_holder(account: Key, snapshot: Snapshot) -> Holder | None:
@@ -70,24 +85,24 @@ def account_holder(account: Key, snapshot: Snapshot) -> Holder | None:
 
 
 def holders(role: Role, snapshot: Snapshot) -> tuple[Holder, ...]:
-    """Whom ``role`` is for: as its annotations say, and the accounts of DriverRollouts that have it."""
-    found = list(_bound(role, snapshot))
+    """Whom ``role`` is for: the ServiceAccounts that have it, as DriverRollouts name them and as its annotations say;
+    where nobody has it, whom its annotations say it is for.
+    """
     said = annotated(role)
-    return tuple(found) if said is None else (said, *found)
+    found: list[Holder] = []
+    for account in bound_accounts(bindings_of(role, snapshot)):
+        named = account_holder(account, snapshot)
+        found += [named] if named is not None else []
+        found += [Holder(said.profiles, said.profile, account)] if said is not None else []
+    return tuple(found) or (() if said is None else (said,))
 
 
-def _bound(role: Role, snapshot: Snapshot) -> Iterator[Holder]:
-    accounts: dict[Key, None] = {}
-    looked = 0
-    for binding in bindings_of(role, snapshot):
-        for subject in islice(binding.subjects, MOST_SUBJECTS - looked):
-            looked += 1
-            if subject.kind == ACCOUNT:
-                accounts[subject.namespace, subject.name] = None
-    for account in sorted(accounts):
-        holder = account_holder(account, snapshot)
-        if holder is not None:
-            yield holder
+def bound_accounts(bindings: Iterable[RoleBinding]) -> list[Key]:
+    """The ServiceAccounts (namespace, name) among the subjects of ``bindings``, sorted; at most ``MOST_SUBJECTS``
+    subjects are looked at.
+    """
+    subjects = islice((subject for binding in bindings for subject in binding.subjects), MOST_SUBJECTS)
+    return sorted({(each.namespace, each.name) for each in subjects if each.kind == ACCOUNT})
 
 
 def bindings_of(role: Role, snapshot: Snapshot) -> Iterator[RoleBinding]:

@@ -108,7 +108,8 @@ class Consumer(Struct, frozen=True, gc=False):
 
 class Claim(Struct, frozen=True, gc=False):
     """A ResourceClaim. ``deleted`` is its deletion time stamp, empty while it is not being deleted; ``protected`` is
-    whether the finalizer is there that keeps an allocated claim until it is released.
+    whether the finalizer is there that keeps an allocated claim until it is released; ``reported`` are the drivers that
+    say something of its devices, sorted.
     """
 
     namespace: str
@@ -124,6 +125,7 @@ class Claim(Struct, frozen=True, gc=False):
     allocation: Allocation | None
     reserved_for: tuple[Consumer, ...]
     protected: bool = False
+    reported: tuple[str, ...] = ()
 
     @property
     def deleting(self) -> bool:
@@ -282,6 +284,7 @@ def read_claim(obj: object) -> Claim:
         allocation=read_allocation(status.get("allocation")),
         reserved_for=read_consumers(status.get("reservedFor")),
         protected=DELETE_PROTECTION in sequence(metadata.get("finalizers")),
+        reported=tuple(sorted({text(row.get("driver")) for _, row in objects(status.get("devices"))} - {""})),
     )
 
 
@@ -314,6 +317,7 @@ def stored_claim(obj: object) -> Claim:
         groups=_shared_requests(devices),
         constraints=_shared_constraints(devices),
         allocation=allocation,
+        reported=tuple([intern(name) for name in claim.reported]),
     )
 
 

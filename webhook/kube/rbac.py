@@ -12,6 +12,7 @@ from webhook.kube.rollout import GROUP as OURS
 from webhook.kube.sharing import by_content, shared
 
 GROUP = "rbac.authorization.k8s.io"
+API_VERSION = f"{GROUP}/v1"
 CLUSTER_ROLE, ROLE = "ClusterRole", "Role"
 CLUSTER_BINDING, BINDING = "ClusterRoleBinding", "RoleBinding"
 ROLES, BINDINGS = (CLUSTER_ROLE, ROLE), (CLUSTER_BINDING, BINDING)

@@ -1,0 +1,187 @@
+"""What nobody who writes for drivers needs beside the permissions of DRA (R09 to R14)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from webhook.facts.narrow_role import flow, holder_rules
+from webhook.facts.rbac import CLAIMS, DRA, SLICES, Placed, names_resource
+from webhook.facts.rbac_lint_dra import TEMPLATES, grants_any
+from webhook.facts.rbac_profile import Holder, listed
+from webhook.kube.finding import Finding
+from webhook.kube.rbac import GROUP as RBAC
+from webhook.kube.rbac import PolicyRule
+from webhook.kube.snapshot import Snapshot
+
+WRITES = ("create", "update", "patch", "delete", "deletecollection")
+# A connection is a write, whatever the verb: with get one may run commands, too.
+_CONNECTS = ("get", *WRITES)
+_IMPERSONATED = ("users", "groups", "serviceaccounts", "uids", "userextras")
+_ADMISSION = "admissionregistration.k8s.io"
+# Names of configurations that switch the guard off.
+_GUARD = "allocguard"
+
+
+class _Power(Struct, frozen=True):
+    """Verbs on resources that somebody who writes for drivers should not have, and why. ``drivers_only``: an allocator
+    may; ``cluster``: nothing is granted within a namespace, or no more than what is there anyway.
+    """
+
+    rule: str
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    drivers_only: bool = False
+    cluster: bool = False
+
+
+_POWERS = (
+    _Power(
+        "rbac-claim-write",
+        DRA,
+        (CLAIMS, TEMPLATES),
+        WRITES,
+        "with it claims of others are deleted and their finalizers removed",
+        drivers_only=True,
+    ),
+    _Power(
+        "rbac-device-policy-write",
+        DRA,
+        ("deviceclasses", "devicetaintrules", "devicetaintrules/status", f"{SLICES}/status"),
+        WRITES,
+        "it decides over devices of the whole cluster",
+        cluster=True,
+    ),
+    _Power(
+        "rbac-device-policy-write",
+        DRA,
+        (SLICES,),
+        ("deletecollection",),
+        "it deletes slices of every node at once",
+        cluster=True,
+    ),
+    _Power(
+        "rbac-node-write",
+        "",
+        ("nodes", "nodes/status"),
+        WRITES,
+        "labels and status decide where pods go, and which nodes are canary nodes",
+        cluster=True,
+    ),
+    _Power(
+        "rbac-node-write",
+        "",
+        ("nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "pods/proxy"),
+        _CONNECTS,
+        "it leads into pods of others",
+    ),
+    _Power(
+        "rbac-node-write",
+        "",
+        ("pods", "pods/status", "pods/binding", "bindings"),
+        WRITES,
+        "it takes over workloads of others",
+        drivers_only=True,
+    ),
+    _Power(
+        "rbac-node-write",
+        "",
+        ("pods/ephemeralcontainers", "pods/resize"),
+        WRITES,
+        "it takes over workloads of others",
+    ),
+    _Power(
+        "rbac-node-write",
+        "",
+        ("secrets",),
+        ("list", "watch"),
+        "it reads the secrets of every namespace",
+        cluster=True,
+    ),
+    _Power("rbac-escalation", RBAC, ("roles", "clusterroles"), ("escalate", "bind"), "it gives itself any right"),
+    _Power("rbac-guard-write", "", ("namespaces",), ("update", "patch"), "a label there gives admin access to devices"),
+)
+
+
+def beyond(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Finding]:
+    """What ``holder`` has by one rule and does not need: ``rbac-claim-write``, ``rbac-device-policy-write``,
+    ``rbac-node-write``, ``rbac-escalation``, ``rbac-token-minting`` and ``rbac-guard-write``.
+    """
+    rule = placed.rule
+    for power in _POWERS:
+        if power.group not in rule.api_groups and "*" not in rule.api_groups:
+            continue
+        if (power.drivers_only and holder.allocates) or (power.cluster and not placed.everywhere):
+            continue
+        verbs = _verbs(rule, power.verbs)
+        resources = [each for each in power.resources if names_resource(rule, each)] if verbs else []
+        if resources:
+            yield _finding(power.rule, placed, verbs, resources, power.why, holder)
+    if holder.allocates and not holder.drives and placed.everywhere:
+        verbs = _verbs(rule, WRITES[:-1])
+        if verbs and grants_any(rule, SLICES, verbs):
+            yield _finding("rbac-device-policy-write", placed, verbs, [SLICES], "an allocator only reads them", holder)
+    yield from _impersonation(placed, holder)
+    yield from _minting(placed, holder, snapshot)
+    yield from _guard(placed, holder)
+
+
+def _impersonation(placed: Placed, holder: Holder) -> Iterator[Finding]:
+    rule = placed.rule
+    verbs = [
+        each for each in rule.verbs if each == "impersonate" or each.startswith(("impersonate:", "impersonate-on:"))
+    ]
+    if "*" in rule.verbs and any(each.partition("/")[0] in _IMPERSONATED for each in rule.resources):
+        verbs.append("*")
+    if verbs:
+        why = "it acts as anybody, with the node that it says it is on"
+        yield _finding("rbac-escalation", placed, verbs, list(rule.resources), why, holder)
+
+
+def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Finding]:
+    """R13: tokens of drivers, and pods with their accounts, carry whatever node their maker wants."""
+    rule = placed.rule
+    if "" not in rule.api_groups and "*" not in rule.api_groups:
+        return
+    if not _verbs(rule, ("create",)):
+        return
+    why = "it makes tokens of drivers for any node"
+    if names_resource(rule, "serviceaccounts/token"):
+        accounts = {*snapshot.writers, *([holder.account] if holder.account[1] else [])}
+        inside = {name for namespace, name in accounts if placed.everywhere or namespace == placed.namespace}
+        if placed.everywhere or inside:
+            named = not rule.resource_names or not inside.isdisjoint(rule.resource_names)
+            if named:
+                yield _finding("rbac-token-minting", placed, ["create"], ["serviceaccounts/token"], why, holder)
+    if names_resource(rule, "pods") and (placed.everywhere or placed.namespace in {ns for ns, _ in snapshot.writers}):
+        why = "a pod with a driver's account, on a node of its choice, has a token for that node"
+        yield _finding("rbac-token-minting", placed, ["create"], ["pods"], why, holder)
+
+
+def _guard(placed: Placed, holder: Holder) -> Iterator[Finding]:
+    rule = placed.rule
+    if _ADMISSION not in rule.api_groups and "*" not in rule.api_groups:
+        return
+    verbs = _verbs(rule, WRITES)
+    others = rule.resource_names and _GUARD not in rule.resource_names
+    resources = [
+        each
+        for each in rule.resources
+        if each == "*" or each.partition("/")[0].endswith(("webhookconfigurations", "policies", "policybindings"))
+    ]
+    if verbs and resources and not others and placed.everywhere:
+        yield _finding("rbac-guard-write", placed, verbs, resources, "it switches the guard off", holder)
+
+
+def _verbs(rule: PolicyRule, wanted: Collection[str]) -> list[str]:
+    return ["*"] if "*" in rule.verbs else [verb for verb in wanted if verb in rule.verbs]
+
+
+def _finding(name: str, placed: Placed, verbs: list[str], resources: list[str], why: str, holder: Holder) -> Finding:
+    narrow = [rule for rule in holder_rules(holder, ()) if not set(resources).isdisjoint(rule["resources"])]
+    has = f"{listed(verbs)} on {listed(resources)} for {holder.told}"
+    fix = f"use {flow(narrow)}" if narrow else "take it away"
+    return Finding(name, placed.path, has, f"no such right: {why}", fix)
