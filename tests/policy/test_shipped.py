@@ -53,20 +53,26 @@ def test_every_policy_is_on_the_page() -> None:
 
 
 def test_a_claim_is_refused_at_its_status_or_at_its_creation_only() -> None:
-    assert asked(CLAIM, "UPDATE", "status") == {"claim-allocation": "Deny"}
+    assert asked(CLAIM, "UPDATE", "status") == {
+        "claim-allocation": "Deny",
+        "claim-blobs": "Warn",
+        "claim-writers": "Deny",
+    }
     assert asked(CLAIM, "UPDATE") == {}
     assert asked(CLAIM, "DELETE") == {}
 
 
 @pytest.mark.parametrize("sub_resource", ["status", "binding"])
 def test_what_a_scheduler_writes_about_pods_is_never_refused(sub_resource) -> None:
-    operation = "UPDATE" if sub_resource == "status" else "CREATE"
-    assert set(asked(POD, operation, sub_resource).values()) == {"Warn"}
+    judging = asked(POD, "UPDATE" if sub_resource == "status" else "CREATE", sub_resource)
+    # Refuses others than schedulers.
+    judging.pop("pod-writers", None)
+    assert set(judging.values()) == {"Warn"}
 
 
-def test_deleting_a_slice_is_never_judged() -> None:
-    for endpoint in ("validate", "mutate"):
-        assert asked(SLICE, "DELETE", endpoint=endpoint) == {}
+def test_deleting_a_slice_is_judged_by_who_deletes_it_alone() -> None:
+    assert asked(SLICE, "DELETE") == {"slice-writers": "Deny"}
+    assert asked(SLICE, "DELETE", endpoint="mutate") == {}
 
 
 def test_nothing_is_refused_at_the_mutating_endpoint() -> None:
