@@ -62,6 +62,14 @@ def test_reads_what_the_api_server_sends() -> None:
     assert request.object == REVIEW["request"]["object"]
 
 
+def test_keeps_the_bytes_it_came_in() -> None:
+    """How a blob is written is not in the value any more."""
+    for number in ("1", "1.0", "1e21", '"\\u00e9"'):
+        data = json.dumps(edited("request.object.status", {"devices": [{"data": "DATA"}]})).replace('"DATA"', number)
+        assert decode(data.encode()).sent == data.encode()
+    assert read_review(REVIEW).sent == b""
+
+
 def test_reads_indented_and_escaped_text_the_same() -> None:
     review = edited("request.object.metadata.annotations", {"a": "<b> & \u00e9\u2028", "c\\u003c": "\\u003c"})
     compact = json.dumps(review, separators=(",", ":"), ensure_ascii=False).encode()

@@ -147,6 +147,23 @@ def test_a_whole_review_and_files(results) -> None:
     assert set(asked) == {("0.test.yaml", "cluster/nodes.yaml")}
 
 
+def test_a_review_by_its_text(results) -> None:
+    """Its bytes are what a rule about how JSON is written goes by."""
+
+    def sent(number: str) -> str:
+        kind = (
+            '"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"}'
+        )
+        data = f'"object":{{"status":{{"devices":[{{"data":{{"a":{number}}}}}]}}}}'
+        head = '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{'
+        return f'{head}{kind},"operation":"CREATE",{data}}}}}'
+
+    other = {"name": "other", "review": {"sent": sent("1.0")}, "expect": {"findings": ["blob-not-canonical"]}}
+    same = {"name": "same", "review": {"sent": sent("1")}, "expect": {"findings": []}}
+    rule = {"name": "form", "findings": "writer.blobProblems"}
+    assert failures(results(suite(other, same), rule=rule)) == []
+
+
 @pytest.mark.parametrize(
     ("document", "part"),
     [
@@ -165,6 +182,8 @@ def test_a_whole_review_and_files(results) -> None:
         (suite({**GOOD, "review": write(set={"spec..x": 1})}), "has the path spec..x"),
         (suite({**GOOD, "review": write(set={"metadata.name.x": 1})}), "leads nowhere at x"),
         (suite({**GOOD, "review": write(set=[])}), "needs field paths and values"),
+        (suite({**GOOD, "review": {"sent": "{"}}), "review.sent: is no JSON"),
+        (suite({**GOOD, "review": {"sent": "{}", "user": "x"}}), "user: is no field here, needs one of sent, endpoint"),
         (suite({**GOOD, "at": "yesterday"}), "has yesterday, needs a time"),
         (suite({**GOOD, "kubernetesVersion": "1.12"}), "1.36"),
         (suite({**GOOD, "featureGates": {"A": "yes"}}), "needs gate names with true or false"),

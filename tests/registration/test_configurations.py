@@ -28,13 +28,17 @@ def test_the_shipped_policies_need_these_entries_and_no_more(revision):
         "mapped-slices",
         "guarded-slices",
         "other-slices",
+        "slice-deletions",
         "guarded-allocations",
         "other-allocations",
+        "claim-releases",
         "new-claims",
         "new-pods",
         "pod-claim-status",
         "pod-bindings",
         "node-changes",
+        "token-requests",
+        "deviceclasses.resource.k8s.io",
         "sent-mapped-slices.mutate",
         "sent-pods.mutate",
     ]
@@ -47,6 +51,32 @@ def test_what_changes_pods_is_asked_again_and_about_pods_with_claims_only(revisi
     assert found["sent-pods.mutate"]["rules"][0]["operations"] == ["CREATE"]
     [condition] = found["sent-pods.mutate"]["matchConditions"]
     assert condition == {"name": "policies", "expression": "(has(object.spec.resourceClaims)\n)"}
+
+
+def test_tokens_of_accounts_that_write_for_no_driver_stay_away(revision, compiled, policy, rule):
+    """Each pod has a token, which its kubelet asks for again and again."""
+    accounts = frozenset({("gpu", "plugin"), ("net", "cni")})
+    found = entries(revision, accounts=accounts)
+    assert "other-tokens" not in found
+    [condition] = found["driver-tokens"]["matchConditions"]
+    assert condition["expression"] == "(request.namespace + '/' + request.name) in ['gpu/plugin', 'net/cni']"
+    assert found["driver-tokens"]["timeoutSeconds"] == 1
+    # A policy of somebody's own about tokens is asked about all of them.
+    other = compiled(policy("p", [rule("", "serviceaccounts/token", "CREATE")]))
+    assert list(entries(other, accounts=accounts)) == ["driver-tokens", "other-tokens"]
+    assert list(entries(other)) == ["token-requests"]
+    many = frozenset({("n" * 60, f"{'a' * 200}{number}") for number in range(400)})
+    assert "matchConditions" not in entries(revision, accounts=many)["token-requests"]
+
+
+def test_accounts_of_a_policys_params_have_tokens_too(compiled, policy, rule):
+    rules = [rule("", "serviceaccounts/token", "CREATE")]
+    conditions = [{"name": "drivers", "expression": "writer.driverToken"}]
+    params = {"drivers": {"gpu.example": [{"namespace": "gpu", "serviceAccount": "plugin"}]}}
+    found = entries(compiled(policy("p", rules, matchConditions=conditions, params=params)), accounts=frozenset())
+    assert list(found) == ["driver-tokens"]
+    [condition] = found["driver-tokens"]["matchConditions"]
+    assert condition["expression"].endswith("in ['gpu/plugin']")
 
 
 def test_heartbeats_and_other_changes_of_nodes_stay_away(revision):

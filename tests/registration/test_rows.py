@@ -102,6 +102,7 @@ IMPLIED = {
     "slice.mapped": lambda facts: facts.slice.mapped,
     "slice.wasMapped": lambda facts: facts.slice.was_mapped,
     "slice.changed": lambda facts: facts.slice.changed,
+    "slice.deleted": lambda facts: facts.slice.deleted,
     "claim.allocating": lambda facts: facts.claim.allocating,
     "claim.addsConsumers": lambda facts: facts.claim.adds_consumers,
 }

@@ -176,14 +176,16 @@ class Registration:
 
     def _generate(self) -> tuple[Json, Json]:
         revision, ca_bundle = self._policies.revision, self._ca_bundle()
-        drivers = listed_drivers(self._cluster.snapshot, registered_drivers(self._stored.get(VALIDATING)))
-        key = (revision.hash, ca_bundle, drivers, self._narrowed())
+        snapshot, narrow = self._cluster.snapshot, self._narrowed()
+        drivers = listed_drivers(snapshot, registered_drivers(self._stored.get(VALIDATING)))
+        accounts = frozenset(snapshot.writers)
+        key = (revision.hash, ca_bundle, drivers, accounts, narrow)
         if self._generated is None or self._generated[0] != key:
             made = configurations(
-                revision, self._address, ca_bundle, drivers, self._audit, self._namespace, self._narrowed()
+                revision, self._address, ca_bundle, drivers, self._audit, self._namespace, narrow, accounts
             )
             self._generated = key, made
-            if self._narrowed():
+            if narrow:
                 self._tell("narrowing", "")
         return self._generated[1]
 

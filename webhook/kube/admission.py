@@ -57,7 +57,9 @@ class Request(Struct, frozen=True):
 
 
 # Plural names of the kinds whose reviews are built from bare objects.
-_PLURALS = {"DeviceClass": "deviceclasses", "Binding": "pods"}
+_PLURALS = {"DeviceClass": "deviceclasses", "Binding": "pods", "TokenRequest": "serviceaccounts"}
+# Those that are always written to a subresource of v1, whatever group they are of.
+_SUBRESOURCES = {"Binding": "binding", "TokenRequest": "token"}
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -108,9 +110,9 @@ def raw_request(
     plural = _PLURALS.get(kind, f"{kind.lower()}s")
     gvk = {"group": group, "version": version, "kind": kind}
     gvr = {"group": group, "version": version, "resource": plural}
+    if kind in _SUBRESOURCES:
+        sub_resource, gvr = sub_resource or _SUBRESOURCES[kind], {"group": "", "version": "v1", "resource": plural}
     request: Json = {"uid": uid, "kind": gvk, "resource": gvr, "requestKind": gvk, "requestResource": gvr}
-    if kind == "Binding":
-        sub_resource = sub_resource or "binding"
     if sub_resource:
         request |= {"subResource": sub_resource, "requestSubResource": sub_resource}
     request |= {"name": text(metadata.get("name")), "operation": operation}

@@ -74,7 +74,7 @@ class PodFact:
     @fact(FINDINGS)
     def status_problems(self) -> list[Finding]:
         """Entries of `status.nodeAllocatableResourceClaimStatuses` that the footprint of the claims does not give."""
-        return status_problems(self.model, self._old, self._facts.snapshot, self._facts.snapshot.release)
+        return status_problems(self.model, self.old, self._facts.snapshot, self._facts.snapshot.release)
 
     @fact(FINDINGS)
     def entry_problems(self) -> list[Finding]:
@@ -131,7 +131,8 @@ class PodFact:
         return not self.model.node and MIRROR not in mapping(child(raw, "metadata", "annotations"))
 
     @Once
-    def _old(self) -> Pod | None:
+    def old(self) -> Pod | None:
+        """The stored pod, where the write is of the pod itself or of its status."""
         old = self._facts.request.old_object
         return None if old is None else read_pod(old)
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import orjson
+from msgspec.structs import replace
+
 from webhook.facts.times import instant
 from webhook.kube.admission import Request, raw_request, read_request
 from webhook.kube.documents import Document, load
@@ -214,6 +217,8 @@ class _Builder:
     def _review(self, fields: Json, path: str) -> tuple[str, Request]:
         where = f"{path}.review"
         given = fields.get("review")
+        if isinstance(given, dict) and "sent" in given:
+            return self._sent(given, where)
         if isinstance(given, dict) and "request" in given:
             review = self.reader.fields(given, where, ("apiVersion", "kind", "request", "endpoint"))
             return (
@@ -240,6 +245,19 @@ class _Builder:
             dry_run=review.get("dryRun") is True,
         )
         return self.reader.choice(review, "endpoint", where, ENDPOINTS, "validate"), read_request(raw)
+
+    def _sent(self, given: Json, path: str) -> tuple[str, Request]:
+        """A review by its text, for rules about how the JSON is written."""
+        review = self.reader.fields(given, path, ("sent", "endpoint"))
+        sent = self.reader.text(review, "sent", path, required=True)
+        try:
+            value = orjson.loads(sent)
+        except orjson.JSONDecodeError as error:
+            self.reader.problem(f"{path}.sent", f"is no JSON: {error}")
+            value = {}
+        request = read_request(mapping(mapping(value).get("request")))
+        endpoint = self.reader.choice(review, "endpoint", path, ENDPOINTS, "validate")
+        return endpoint, replace(request, sent=sent.encode())
 
     def _expectation(self, fields: Json, path: str) -> Expectation:
         where = f"{path}.expect"

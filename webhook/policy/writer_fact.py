@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.cel import STRING, map_of
+from webhook.cel import BOOL, STRING, map_of
+from webhook.facts.canonical_json import blob_problems
 from webhook.facts.claim_writers import claim_writer_problems
+from webhook.facts.pod_writers import binding_writer_problems, entry_writer_problems
+from webhook.facts.pool_takeover import takeover_problems
 from webhook.facts.slice_writers import slice_writer_problems
+from webhook.facts.token_writers import impersonation_hints, token_writer_problems
 from webhook.facts.writers import Writer, WriterParams, writer_of
 from webhook.kube.finding import Finding
+from webhook.kube.raw import mapping, text
 from webhook.policy.fact import Once, fact, struct
 from webhook.policy.types import FINDINGS
 
@@ -83,6 +88,66 @@ class WriterFact:
         if request.kind.name != "ResourceClaim" or request.sub_resource != "status":
             return []
         return claim_writer_problems(self.model, request.old_object or {}, request.target, self._facts.snapshot)
+
+    @fact(FINDINGS)
+    def takeover_problems(self) -> list[Finding]:
+        """`pool-taken-over`: a ResourceSlice that makes slices of its pool obsolete, or too many, which are not this
+        writer's to write.
+        """
+        facts = self._facts
+        if facts.slice is None or facts.request.operation == "DELETE":
+            return []
+        return takeover_problems(self.model, facts.slice.model, facts.snapshot)
+
+    @fact(FINDINGS)
+    def pod_problems(self) -> list[Finding]:
+        """Who but a scheduler changes `status.nodeAllocatableResourceClaimStatuses` of a pod."""
+        pod = self._facts.pod
+        if pod is None or pod.old is None:
+            return []
+        return entry_writer_problems(self.model, pod.old, pod.model, self._facts.snapshot)
+
+    @fact(FINDINGS)
+    def binding_problems(self) -> list[Finding]:
+        """`binding-by-stranger`: who but a scheduler binds a pod whose claims cost its node something."""
+        pod = self._facts.pod
+        if pod is None or self._facts.request.kind.name != "Binding":
+            return []
+        return binding_writer_problems(self.model, pod.model, self._facts.snapshot)
+
+    @fact(BOOL)
+    def driver_token(self) -> bool:
+        """Whether the write asks for a token of an account that writes for a driver."""
+        request = self._facts.request
+        if request.kind.name != "TokenRequest":
+            return False
+        account = (request.namespace, request.name)
+        return account in self._facts.snapshot.writers or account in self.params.accounts
+
+    @fact(FINDINGS)
+    def token_problems(self) -> list[Finding]:
+        """Who asks for a token of an account that writes for a driver, and what that token is bound to."""
+        request = self._facts.request
+        if not self.driver_token:
+            return []
+        account = (request.namespace, request.name)
+        return token_writer_problems(self.model, account, request.target, self._facts.snapshot)
+
+    @fact(FINDINGS)
+    def blob_problems(self) -> list[Finding]:
+        """`blob-not-canonical`: opaque parameters and device data that are stored in another form than Go's, for which
+        whoever patches the object next is refused. Nothing in reviews that were recorded or put together.
+        """
+        return blob_problems(self._facts.request.sent)
+
+    @fact(FINDINGS)
+    def impersonation_hints(self) -> list[Finding]:
+        """`writer-may-be-impersonated` (info): a driver's account that is said to be on a node, without what a token
+        gives.
+        """
+        request = self._facts.request
+        uid = text(mapping(request.raw.get("userInfo")).get("uid"))
+        return impersonation_hints(self.model, uid, request.extra)
 
     @Once
     def model(self) -> Writer:

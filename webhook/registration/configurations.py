@@ -15,6 +15,7 @@ from typing import Any
 from webhook.kube.names import dns_subdomain
 from webhook.kube.raw import Json
 from webhook.kube.rollout import GROUP
+from webhook.kube.snapshot import Key
 from webhook.policy.match import NAME_LABEL, Rule
 from webhook.policy.revision import CompiledPolicy, Revision
 from webhook.registration.needs import may_judge, named_cells, pushed
@@ -89,16 +90,20 @@ def configurations(
     audit: bool = False,
     namespace: str = "allocguard-system",
     narrow: bool = True,
+    accounts: frozenset[Key] | None = None,
 ) -> tuple[Json, Json]:
     """The validating and the mutating configuration, both named ``allocguard``, for the policies of ``revision``.
 
     ``drivers`` as :func:`webhook.registration.drivers.listed_drivers` has them; ``ca_bundle`` is PEM; ``audit`` makes
     every entry Ignore; ``namespace`` is our own, which is left alone. Not ``narrow``: without the policies' own match
-    conditions, for an API server that does not take them.
+    conditions, for an API server that does not take them. ``accounts`` are those that DriverRollouts name as writers,
+    None where that is not known; the policies' params may name more.
     """
+    if accounts is not None:
+        accounts |= {key for policy in revision.policies if policy.writers for key in policy.writers.accounts}
     entries = [
         _entry(row, found, policies, address, ca_bundle, namespace, audit, narrow)
-        for row, found, policies in (*_known(revision, rows(drivers)), *_generic(revision))
+        for row, found, policies in (*_known(revision, rows(drivers, accounts)), *_generic(revision))
     ]
     listed = {DRIVERS: ",".join(sorted(drivers))} if drivers else {}
     return (

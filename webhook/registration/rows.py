@@ -22,6 +22,8 @@ _DRA, _RBAC = "resource.k8s.io", "rbac.authorization.k8s.io"
 _SLICES, _CLAIM_STATUS = "resourceslices", "resourceclaims/status"
 # Names of drivers in one condition: CEL takes 100,000 characters, a name has 63.
 _CHUNK = 512
+# Characters of names of accounts in one: with more, all tokens are asked about.
+_LONGEST = 90_000
 
 Condition = tuple[str, str]
 
@@ -47,13 +49,15 @@ class Row:
     excluded: tuple[str, ...] = ()
 
 
-def rows(drivers: frozenset[str]) -> list[Row]:
-    """All rows for these ``drivers``: those with a DriverRollout, and those whose slices have or had a mapping."""
+def rows(drivers: frozenset[str], accounts: frozenset[tuple[str, str]] | None = None) -> list[Row]:
+    """All rows for these ``drivers``: those with a DriverRollout, and those whose slices have or had a mapping.
+    ``accounts`` are the ServiceAccounts (namespace, name) that write for any driver, None where they are not known.
+    """
     names = sorted(drivers)
     chunks = [
         "[{}]".format(", ".join(f"'{name}'" for name in names[at : at + _CHUNK])) for at in range(0, len(names), _CHUNK)
     ]
-    return [*_slice_rows(chunks), *_claim_rows(chunks), *_pod_rows(), *_other_rows()]
+    return [*_slice_rows(chunks), *_claim_rows(chunks), *_pod_rows(), *_other_rows(), *_token_rows(accounts)]
 
 
 def _slice_rows(chunks: list[str]) -> list[Row]:
@@ -72,7 +76,8 @@ def _slice_rows(chunks: list[str]) -> list[Row]:
     listed = [f"(object == null ? oldObject : object).spec.driver in {chunk}" for chunk in chunks]
     changed, same = ("changes", changes), ("changes-nothing", f"!({changes})")
     unmapped = ("not-mapped", f"!({mapped})")
-    never_mapped, unchanged = {"slice.mapped": False, "slice.wasMapped": False}, {"slice.changed": False}
+    never_mapped = {"slice.mapped": False, "slice.wasMapped": False}
+    unchanged = {"slice.changed": False, "slice.deleted": False}
     return [
         Row("mapped-slices", _DRA, written, FAIL, conditions=(changed, ("mapped", mapped))),
         *(
@@ -185,7 +190,26 @@ def _other_rows() -> list[Row]:
             conditions=(("no-heartbeat", f"object == null || oldObject == null || {changes}"),),
         ),
         Row("role-changes", _RBAC, dict.fromkeys(roles, ("CREATE", "UPDATE"))),
-        Row("token-requests", "", {"serviceaccounts/token": ("CREATE",)}),
+    ]
+
+
+def _token_rows(accounts: frozenset[tuple[str, str]] | None) -> list[Row]:
+    """Every pod has a token that its kubelet asks for again and again: those of other accounts are kept away."""
+    asked = {"serviceaccounts/token": ("CREATE",)}
+    names = ", ".join(f"'{namespace}/{name}'" for namespace, name in sorted(accounts or ()))
+    if accounts is None or len(names) > _LONGEST:
+        return [Row("token-requests", "", asked, seconds=1)]
+    expression = f"(request.namespace + '/' + request.name) in [{names}]"
+    return [
+        Row("driver-tokens", "", asked, seconds=1, conditions=(("account-of-a-driver", expression),)),
+        Row(
+            "other-tokens",
+            "",
+            asked,
+            seconds=1,
+            conditions=(("no-account-of-a-driver", f"!({expression})"),),
+            implies={"writer.driverToken": False},
+        ),
     ]
 
 
