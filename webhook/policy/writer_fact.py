@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.cel import BOOL, STRING, map_of
+from webhook.cel import BOOL, STRING, list_of, map_of
 from webhook.facts.canonical_json import blob_problems
 from webhook.facts.claim_writers import claim_writer_problems
 from webhook.facts.pod_writers import binding_writer_problems, entry_writer_problems
 from webhook.facts.pool_takeover import takeover_problems
 from webhook.facts.slice_writers import slice_writer_problems
 from webhook.facts.token_writers import impersonation_hints, token_writer_problems
+from webhook.facts.wiped_statuses import wiped, wiped_problems
 from webhook.facts.writers import Writer, WriterParams, writer_of
 from webhook.kube.finding import Finding
-from webhook.kube.raw import mapping, text
+from webhook.kube.raw import Json, mapping, text
 from webhook.policy.fact import Once, fact, struct
 from webhook.policy.types import FINDINGS
 
@@ -84,10 +85,7 @@ class WriterFact:
     @fact(FINDINGS)
     def claim_problems(self) -> list[Finding]:
         """What a write changes in the status of a ResourceClaim and is not this writer's to change."""
-        request = self._facts.request
-        if request.kind.name != "ResourceClaim" or request.sub_resource != "status":
-            return []
-        return claim_writer_problems(self.model, request.old_object or {}, request.target, self._facts.snapshot)
+        return claim_writer_problems(self.model, *self._claims, self._facts.snapshot)
 
     @fact(FINDINGS)
     def takeover_problems(self) -> list[Finding]:
@@ -140,6 +138,16 @@ class WriterFact:
         """
         return blob_problems(self._facts.request.sent)
 
+    @fact(list_of(STRING))
+    def wiped(self) -> list[str]:
+        """The drivers whose device statuses go with an allocation that the write clears, sorted."""
+        return list(wiped(*self._claims))
+
+    @fact(FINDINGS)
+    def wiped_problems(self) -> list[Finding]:
+        """`device-statuses-wiped` (info): an allocation is cleared, and the statuses of its devices with it."""
+        return wiped_problems(self.model, *self._claims)
+
     @fact(FINDINGS)
     def impersonation_hints(self) -> list[Finding]:
         """`writer-may-be-impersonated` (info): a driver's account that is said to be on a node, without what a token
@@ -148,6 +156,14 @@ class WriterFact:
         request = self._facts.request
         uid = text(mapping(request.raw.get("userInfo")).get("uid"))
         return impersonation_hints(self.model, uid, request.extra)
+
+    @property
+    def _claims(self) -> tuple[Json, Json]:
+        """The raw claim before and after a write to its status; empty for other writes."""
+        request = self._facts.request
+        if request.kind.name != "ResourceClaim" or request.sub_resource != "status":
+            return {}, {}
+        return request.old_object or {}, request.target
 
     @Once
     def model(self) -> Writer:
