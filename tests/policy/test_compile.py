@@ -19,7 +19,7 @@ PASS = [{"name": "r", "expression": "true"}]
         ("reqest.name == 'x'", "has the unknown name `reqest`; did you mean `request`?"),
         ("1 +", "spec.validations[0].expression"),
         ("request.name", "has type string, needs bool"),
-        ("role.x", "reads role, which is not available yet"),
+        ("role.problems == []", "reads role, but matchConstraints name none of clusterroles, roles"),
         ("slice.mapped", "reads slice, but matchConstraints name none of resourceslices"),
         ("claim.mapped", "reads claim, but matchConstraints name none of resourceclaims"),
         ("variables.x", "has the unknown name `variables`"),

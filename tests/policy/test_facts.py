@@ -14,7 +14,7 @@ from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
 from webhook.policy.fact import Fact, fact, known, struct
-from webhook.policy.facts import DOCS, ENVIRONMENT, RESERVED, STRUCTS, SUBJECTS, Facts, Names
+from webhook.policy.facts import DOCS, ENVIRONMENT, STRUCTS, SUBJECTS, Facts, Names
 from webhook.policy.types import FINDINGS
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -26,6 +26,8 @@ KINDS = {
     "Pod": ("v1", "status"),
     "Binding": ("v1", "binding"),
     "Node": ("v1", ""),
+    "ClusterRole": ("rbac.authorization.k8s.io/v1", ""),
+    "RoleBinding": ("rbac.authorization.k8s.io/v1", ""),
 }
 CLUSTER = [
     {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}},
@@ -127,13 +129,16 @@ def test_the_node_and_its_account() -> None:
 
 def test_every_name_and_field_is_documented() -> None:
     assert set(DOCS) == set(STRUCTS)
-    assert set(ENVIRONMENT.variables) == {*STRUCTS, *RESERVED, "object", "oldObject", "namespaceObject", "params"}
+    assert set(ENVIRONMENT.variables) == {*STRUCTS, "object", "oldObject", "namespaceObject", "params"}
     for kind in cel.types.struct_types(*STRUCTS.values()):
         for name, field in kind.fields.items():
             assert field.doc.endswith("."), f"{kind.name}.{name}"
 
 
 MEMBERS = [
+    "rules",
+    "verbs",
+    "annotations",
     "metadata",
     "spec",
     "status",
@@ -183,6 +188,7 @@ JSON = st.recursive(
 def test_no_object_breaks_a_fact(kind, spec, status, meta, old, minor) -> None:
     version, sub_resource = KINDS[kind]
     obj = {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec, "status": status}
+    obj |= {"rules": spec, "aggregationRule": status, "subjects": spec, "roleRef": status}
     before = old if isinstance(old, dict) else {}
     read_everything(facts_of(obj, "UPDATE", before, minor, sub_resource))
     read_everything(facts_of(obj, "CREATE", None, minor, sub_resource, [*CLUSTER, obj]))

@@ -37,6 +37,7 @@ def test_the_shipped_policies_need_these_entries_and_no_more(revision):
         "pod-claim-status",
         "pod-bindings",
         "node-changes",
+        "role-changes",
         "token-requests",
         "deviceclasses.resource.k8s.io",
         "sent-mapped-slices.mutate",

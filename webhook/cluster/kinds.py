@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webhook.kube.rbac import BINDING, CLUSTER_BINDING, CLUSTER_ROLE, ROLE
+from webhook.kube.rbac import GROUP as RBAC
 from webhook.kube.rollout import GROUP
 
 POLICY = "AdmissionPolicy"
@@ -47,5 +49,10 @@ KINDS = (
     Kind("DriverRollout", GROUP, "v1alpha1", "driverrollouts", optional=True),
     Kind("NodeLedger", GROUP, "v1alpha1", "nodeledgers", optional=True, page=50),
     Kind(POLICY, GROUP, "v1alpha1", "admissionpolicies", optional=True),
+    # Who may write for drivers is judged by these; a cluster may do without RBAC.
+    Kind(CLUSTER_ROLE, RBAC, "v1", "clusterroles", optional=True, page=50),
+    Kind(ROLE, RBAC, "v1", "roles", optional=True, page=50),
+    Kind(CLUSTER_BINDING, RBAC, "v1", "clusterrolebindings", optional=True),
+    Kind(BINDING, RBAC, "v1", "rolebindings", optional=True),
     Kind("NodeResourceTopology", "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", optional=True),
 )

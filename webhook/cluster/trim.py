@@ -14,6 +14,7 @@ import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from webhook.kube.raw import Json
+from webhook.kube.rbac import BINDINGS, DRIVERS, PROFILE, ROLES
 
 
 class _Metadata(Struct, gc=False):
@@ -100,6 +101,28 @@ class _Slice(Struct, gc=False):
     spec: dict[str, Raw]
 
 
+class _Annotations(Struct, gc=False, rename={"profile": PROFILE, "driver": DRIVERS}):
+    profile: Any = UNSET
+    driver: Any = UNSET
+
+
+class _RoleMetadata(_Metadata, gc=False):
+    annotations: _Annotations | UnsetType = UNSET
+
+
+class _Role(Struct, gc=False):
+    metadata: _RoleMetadata
+    rules: Any = UNSET
+    aggregationRule: Any = UNSET  # noqa: N815
+
+
+class _Binding(Struct, gc=False):
+    metadata: _Metadata
+    roleRef: Any = UNSET  # noqa: N815
+    subjects: Any = UNSET
+
+
+_ROLE, _BINDING = msgspec.json.Decoder(_Role), msgspec.json.Decoder(_Binding)
 _NODE, _POD, _SLICE = msgspec.json.Decoder(_Node), msgspec.json.Decoder(_Pod), msgspec.json.Decoder(_Slice)
 _DEVICES = msgspec.json.Decoder(list[Raw])
 
@@ -117,6 +140,8 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "Node": lambda raw: msgspec.to_builtins(_NODE.decode(raw)),
     "Pod": lambda raw: msgspec.to_builtins(_POD.decode(raw)),
     "ResourceSlice": _slice,
+    **dict.fromkeys(ROLES, lambda raw: msgspec.to_builtins(_ROLE.decode(raw))),
+    **dict.fromkeys(BINDINGS, lambda raw: msgspec.to_builtins(_BINDING.decode(raw))),
 }
 
 

@@ -11,7 +11,7 @@ from webhook.kube.documents import Document, Unreadable, from_object, load
 from webhook.kube.raw import Json
 from webhook.kube.rollout import API_VERSION
 from webhook.policy.document import KIND, Policy, Validation, read_policy
-from webhook.policy.facts import ENVIRONMENT, RESERVED, SUBJECTS
+from webhook.policy.facts import ENVIRONMENT, SUBJECTS
 from webhook.policy.place import Expression
 from webhook.policy.problem import Problem
 from webhook.policy.revision import (
@@ -111,8 +111,6 @@ class _Scope:
                 self.problem(expression, each.message, each.hint, each.line, each.column)
             return None
         self.names.update(program.names)
-        for name in sorted(program.names & set(RESERVED)):
-            self.problem(expression, f"reads {name}, which is not available yet", "remove it")
         for name in sorted(program.names & SUBJECTS.keys()):
             resources = SUBJECTS[name]
             if self.policy.match.rules and not any(_may_concern(self.policy, resource) for resource in resources):

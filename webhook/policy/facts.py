@@ -13,6 +13,7 @@ from webhook.facts.writers import WriterParams
 from webhook.kube.admission import Request
 from webhook.kube.core import Node, Pod, read_node, read_pod
 from webhook.kube.raw import Json
+from webhook.kube.rbac import BINDINGS, ROLES
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.policy.claim_fact import CLAIM, ClaimFact
@@ -22,6 +23,7 @@ from webhook.policy.ledger_fact import LEDGER, LedgerFact
 from webhook.policy.node_fact import DRIVER, NODE, DriverFact, NodeFact
 from webhook.policy.pod_fact import POD, PodFact, binding_node
 from webhook.policy.request_fact import REQUEST, RequestFact
+from webhook.policy.role_fact import ROLE, RoleFact
 from webhook.policy.slice_fact import SLICE, SliceFact
 from webhook.policy.writer_fact import WRITER, WriterFact
 
@@ -32,6 +34,7 @@ SUBJECTS = {
     "claim": ("resourceclaims", "resourceclaimtemplates"),
     "deviceClass": ("deviceclasses",),
     "pod": ("pods",),
+    "role": ("clusterroles", "roles", "clusterrolebindings", "rolebindings"),
 }
 
 _RAW = ("object", "oldObject", "namespaceObject", "params")
@@ -45,6 +48,7 @@ STRUCTS = {
     "node": NODE,
     "ledger": LEDGER,
     "writer": WRITER,
+    "role": ROLE,
 }
 DOCS = {
     "request": "The admission request, as in ValidatingAdmissionPolicy.",
@@ -56,6 +60,7 @@ DOCS = {
     "node": "The one node that the write is about (of nodes: as written); null where there is none or it is not known.",
     "ledger": "The account of that node, before the write.",
     "writer": "Who writes, by the `params` of the policy, and what is not theirs to write.",
+    "role": "The role or binding of the write; null for other writes.",
 }
 # The attribute of Facts that computes each of STRUCTS; the writer is computed for each policy.
 ATTRIBUTES = {
@@ -63,10 +68,8 @@ ATTRIBUTES = {
     "request": "request_fact",
     "deviceClass": "device_class",
 }
-# Names that will be facts one day: using one is an error that says so.
-RESERVED = ("role",)
 
-ENVIRONMENT = cel.Environment({**dict.fromkeys((*_RAW, *RESERVED), cel.DYN), **STRUCTS})
+ENVIRONMENT = cel.Environment({**dict.fromkeys(_RAW, cel.DYN), **STRUCTS})
 
 _BY_DEFAULT = WriterParams()
 
@@ -176,6 +179,11 @@ class Facts:
     def ledger(self) -> LedgerFact:
         """See ``DOCS``."""
         return LedgerFact(self.account)
+
+    @Once
+    def role(self) -> RoleFact | None:
+        """See ``DOCS``."""
+        return RoleFact(self) if self.request.kind.name in (*ROLES, *BINDINGS) else None
 
     @Once
     def account(self) -> Account | None:
