@@ -23,6 +23,7 @@ COMMANDS = {
     "ledger": "what every node has, and who is charged for it",
     "policy": "check and test policies",
     "rollout": "hold, resume, check and promote a driver",
+    "rbac": "judge roles and bindings: too wide, without effect, missing",
     "free": "free claims that failed attempts left allocated (optional, 1.36)",
     "certs": "make and look at the certificates of the webhook",
     "install": "print or apply what runs in a cluster",

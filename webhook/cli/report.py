@@ -17,7 +17,7 @@ SEVERITIES = tuple(SEVERITY_ORDER)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finding with the policy that made it and its place; line and column count from 1."""
+    """A finding with the policy that made it and its place; line and column count from 1, 0 where there is no file."""
 
     policy: str
     finding: Finding
@@ -67,6 +67,11 @@ class Judgement:
         """``Kind namespace/name``."""
         name = "/".join(filter(None, (self.namespace, self.name)))
         return " ".join(filter(None, (self.kind or "object without kind", name)))
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it has lines in a file; an object of a live cluster has none."""
+        return bool(self.document.positions.text)
 
     @property
     def _metadata(self) -> Json:

@@ -15,6 +15,7 @@ from webhook.cli.console import Unreachable, Unusable, note, problem
 if TYPE_CHECKING:
     from webhook.cli.options import Where
     from webhook.cluster.files import Cluster
+    from webhook.cluster.kinds import Kind
     from webhook.cluster.live import LiveCluster
     from webhook.cluster.recorder import Recorder
     from webhook.kube.documents import Document, Unreadable
@@ -116,17 +117,19 @@ def in_files(where: Where, recorder: Recorder | None = None) -> Cluster:
     return found
 
 
-def live(where: Where, recorder: Recorder | None = None) -> LiveCluster:
-    """The live cluster that ``where`` names, or kubectl would take; ``recorder`` is told its objects. Raises
-    Unreachable for one that does not answer.
+def live(where: Where, recorder: Recorder | None = None, kinds: Iterable[Kind] | None = None) -> LiveCluster:
+    """The live cluster that ``where`` names, or kubectl would take, with all that is judged by or only ``kinds``;
+    ``recorder`` is told its objects. Raises Unreachable for one that does not answer.
     """
     from webhook.cluster.access import CannotConnect, NoCluster
     from webhook.cluster.api import ApiError
     from webhook.cluster.api import Unreachable as NoAnswer
+    from webhook.cluster.kinds import KINDS
     from webhook.cluster.reading import read_live
 
+    reading = read_live(where.kubeconfig, where.context, where.minor, where.gates, recorder, kinds or KINDS)
     try:
-        found, notes = asyncio.run(read_live(where.kubeconfig, where.context, where.minor, where.gates, recorder))
+        found, notes = asyncio.run(reading)
     except* NoCluster as error:
         raise Unreachable(_first(error)) from error
     except* CannotConnect as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from webhook.cluster.access import connect
+from webhook.cluster.kinds import KINDS, Kind
 from webhook.cluster.live import DEFAULTS, GATES, LiveCluster
 from webhook.cluster.recorder import Recorder
 
@@ -16,8 +17,10 @@ async def read_live(
     minor: int | None,
     gates: Mapping[str, bool],
     recorder: Recorder | None = None,
+    kinds: Iterable[Kind] = KINDS,
 ) -> tuple[LiveCluster, list[str]]:
-    """All objects of the cluster that ``kubeconfig`` and ``context`` name, and notes about what is not known of it.
+    """The objects, of these ``kinds``, of the cluster that ``kubeconfig`` and ``context`` name, and notes about what is
+    not known of it.
 
     The release and the feature gates are the server's; ``minor`` and ``gates`` go before them. ``recorder`` is told
     the objects. Raises CannotConnect, ApiError and Unreachable.
@@ -31,7 +34,7 @@ async def read_live(
             notes.append(f"{fields['part']}: {fields['message']}; {consequence}")
 
     try:
-        cluster = LiveCluster(api, lambda: datetime.now(UTC), tell, minor, gates, recorder=recorder)
+        cluster = LiveCluster(api, lambda: datetime.now(UTC), tell, minor, gates, kinds, recorder)
         await cluster.read()
     finally:
         await api.close()

@@ -18,17 +18,16 @@ from webhook.cluster.access_reviews import AccessReviews
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
+from webhook.cluster.slice_guards import read_slice_guards
 from webhook.controllers.rbac_probes import too_much
 from webhook.controllers.trouble import Once, Trouble
 from webhook.facts.rbac_lint import account_problems
 from webhook.facts.rbac_profile import account_holder
 from webhook.facts.rbac_survey import Surveyed, whole_survey
 from webhook.kube.finding import Finding
-from webhook.kube.raw import Json, members
 from webhook.kube.rbac import ACCOUNT, BINDINGS, ROLES
 from webhook.kube.snapshot import Snapshot
-from webhook.registration.configurations import API_VERSION, NAME, VALIDATING
-from webhook.registration.slice_guards import BINDING, POLICY, SliceGuards, remembered, slice_guards
+from webhook.registration.slice_guards import SliceGuards, remembered
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 
@@ -38,7 +37,6 @@ EVERY, AGAIN, GATHER, SHARE, SLICE = 600.0, 60.0, 2.0, 20.0, 0.005
 # Findings that are logged one by one at one look.
 TOLD = 100
 _KINDS = frozenset({*ROLES, *BINDINGS})
-_PATH = f"/apis/{API_VERSION}"
 
 # Kind, namespace and name of the object; rule, path and message.
 Told = tuple[str, str, str, str, str, str]
@@ -147,23 +145,14 @@ class RbacSweep:
 
     async def _guards(self) -> SliceGuards | None:
         """What keeps accounts to their own slices; None where that cannot be seen."""
-        objects: list[Json] = []
         try:
-            for kind, plural in (
-                (POLICY, "validatingadmissionpolicies"),
-                (BINDING, "validatingadmissionpolicybindings"),
-            ):
-                listed = await self._api.get(f"{_PATH}/{plural}")
-                objects += [{**each, "kind": kind} for each in members(listed.get("items"))]
-            objects.append(
-                {**await self._api.get(f"{_PATH}/validatingwebhookconfigurations/{NAME}"), "kind": VALIDATING}
-            )
+            guards = await read_slice_guards(self._api, self._policies.revision)
         except (ApiError, Unreachable) as error:
-            # Without a registration in the API, it may be one in files of the API servers.
-            if not isinstance(error, ApiError) or error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+            if not isinstance(error, ApiError) or error.status != HTTPStatus.FORBIDDEN:
                 self._problem = f"slice guards: {error}"
             return None
-        return slice_guards(objects, self._policies.revision)
+        # Without a registration in the API, the API servers may have one in files.
+        return guards if guards.asked else None
 
     def _tell(self, found: dict[Told, Finding]) -> None:
         new = [key for key in found if key not in self._known]

@@ -11,12 +11,8 @@ def render(report: Report) -> str:
     """One command a finding, then the summary."""
     lines = []
     for each, found in report:
-        properties = {
-            "file": each.document.file,
-            "line": str(found.line),
-            "col": str(found.column),
-            "title": f"{found.policy}/{found.finding.rule}",
-        }
+        place = {"file": each.document.file, "line": str(found.line), "col": str(found.column)} if each.in_file else {}
+        properties = {**place, "title": f"{found.policy}/{found.finding.rule}"}
         listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         lines.append(f"::{_COMMANDS[found.finding.severity]} {listed}::{_data(f'{each.label}: {found.text()}')}")
     lines.append(report.summary())

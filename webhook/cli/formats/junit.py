@@ -34,7 +34,7 @@ def _suite(tag: str, name: str, members: Sequence[Judgement]) -> Element:
 
 
 def _case(suite: Element, each: Judgement) -> None:
-    name = f"{each.label} (document {each.document.index})"
+    name = f"{each.label} (document {each.document.index})" if each.in_file else each.label
     case = SubElement(suite, "testcase", classname=one_line(each.document.file), name=name)
     errors = _errors(each)
     if errors:
@@ -51,5 +51,5 @@ def _errors(each: Judgement) -> list[Found]:
 
 
 def _line(found: Found) -> str:
-    place = f"{found.line}:{found.column}"
-    return f"{place}: {found.finding.severity}: {found.policy}/{found.finding.rule}: {found.text()}"
+    place = f"{found.line}:{found.column}: " if found.line else ""
+    return f"{place}{found.finding.severity}: {found.policy}/{found.finding.rule}: {found.text()}"

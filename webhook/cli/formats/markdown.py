@@ -17,7 +17,8 @@ def render(report: Report) -> str:
     if any(True for _ in report):
         lines += ["", "| Severity | Object | Place | Finding | Rule |", "|---|---|---|---|---|"]
     for each, found in report:
-        place = f"{one_line(each.document.file)}:{found.line}:{found.column}"
+        lines_at = f":{found.line}:{found.column}" if each.in_file else ""
+        place = f"{one_line(each.document.file)}{lines_at}"
         row = (found.finding.severity, each.label, place, found.text(), f"{found.policy}/{found.finding.rule}")
         lines.append(f"| {' | '.join(map(escaped, row))} |")
     return "\n".join(lines)

@@ -34,11 +34,12 @@ def render(report: Report) -> str:
 
 def _result(each: Judgement, found: Found, indexes: dict[str, int]) -> dict[str, Any]:
     rule = f"{found.policy}/{found.finding.rule}"
+    physical = {
+        "artifactLocation": {"uri": _uri(each.document.file)},
+        "region": {"startLine": found.line, "startColumn": found.column},
+    }
     place = {
-        "physicalLocation": {
-            "artifactLocation": {"uri": _uri(each.document.file)},
-            "region": {"startLine": found.line, "startColumn": found.column},
-        },
+        **({"physicalLocation": physical} if each.in_file else {}),
         "logicalLocations": [{"fullyQualifiedName": one_line(f"{each.label}: {found.finding.path}"), "kind": "object"}],
     }
     return {

@@ -28,18 +28,18 @@ def render(report: Report) -> str:
 
 
 def _judgement(each: Judgement) -> list[str]:
-    lines = [f"  {paint(each.label, bold=True)} {paint(f'(document {each.document.index})', dim=True)}"]
-    for found in each.found:
-        lines += _found(found)
-    return lines
+    index = paint(f" (document {each.document.index})", dim=True) if each.in_file else ""
+    return [f"  {paint(each.label, bold=True)}{index}", *(line for found in each.found for line in found_lines(found))]
 
 
-def _found(found: Found) -> list[str]:
+def found_lines(found: Found) -> list[str]:
+    """One finding with its place, what is wrong, and what to do."""
     finding = found.finding
     also = " (the API server refuses it too)" if finding.origin == "apiserver" else ""
     name = finding.severity
     head = f"    {severity(name)}{' ' * (9 - len(name))}{found.policy}/{finding.rule}"
-    place = paint(f"  line {found.line}, column {found.column}{also}", dim=True)
+    where = f"  line {found.line}, column {found.column}" if found.line else ""
+    place = paint(f"{where}{also}", dim=True)
     path = f"{one_line(finding.path)}: " if finding.path else ""
     lines = [head + place, *_wrapped(path + finding.message)]
     if finding.fix:

@@ -1,0 +1,278 @@
+"""What one ServiceAccount may do, over all roles and bindings, and the narrowest role that does its job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from webhook.cli.console import paint, wrapped
+from webhook.cli.formats.text import found_lines
+from webhook.cli.output import dump
+from webhook.cli.report import finding_json, plural
+from webhook.facts.narrow_role import flow, holder_rules
+from webhook.facts.rbac import DRA, STATUS, STATUS_VERBS, Grant, covers, grants
+from webhook.facts.rbac_lint_dra import of_dra
+from webhook.facts.rbac_profile import Holder, account_holder, annotated
+from webhook.kube.finding import one_line
+from webhook.kube.rbac import (
+    ACCOUNT,
+    CLUSTER_BINDING,
+    CLUSTER_ROLE,
+    DRIVERS,
+    GROUP,
+    PROFILE,
+    PolicyRule,
+    Role,
+    Subject,
+    read_rule,
+)
+
+if TYPE_CHECKING:
+    from webhook.cli.report import Report
+    from webhook.kube.snapshot import Key, Snapshot
+
+Json = dict[str, Any]
+
+_EVERYWHERE = "all namespaces"
+# Roles that Kubernetes comes with, and others depend on.
+_BUILT_IN = frozenset({"cluster-admin", "admin", "edit", "view"})
+# Columns for the verbs of a rule; longer ones push what they are for to the right.
+_MOST_VERBS = 48
+
+
+class Scope:
+    """What the ServiceAccount ``account`` has in ``snapshot``, and what it would need."""
+
+    def __init__(self, account: Key, snapshot: Snapshot) -> None:
+        self.account = account
+        self.grants = grants(account, snapshot)
+        self.holder = account_holder(account, snapshot) or _annotated(self.grants, account)
+        self._named = account in snapshot.writers
+        self._snapshot = snapshot
+
+    def as_json(self, report: Report) -> Json:
+        """The scope with the findings of ``report``, for scripts."""
+        holder = self.holder
+        return {
+            "serviceAccount": {"namespace": self.account[0], "name": self.account[1]},
+            "profiles": [{"driver": name, "profile": profile} for name, profile in sorted(holder.profiles.items())]
+            if holder
+            else [],
+            "by": "" if holder is None else "DriverRollout" if self._named else "annotations",
+            "grants": [_grant_json(each) for each in self.grants],
+            "findings": [finding_json(judged, found) for judged, found in report],
+            "narrowest": self.narrowest(),
+        }
+
+    def narrowest(self) -> list[Json]:
+        """The role that the account needs, and what binds it where the roles that it has are not its own; empty where
+        nobody knows what it is for.
+        """
+        if self.holder is None:
+            return []
+        writes = [verb for verb in STATUS_VERBS if self._may(DRA, STATUS, verb)]
+        rules = [cut for rule in holder_rules(self.holder, writes, bool(writes)) if (cut := self._cut(rule))]
+        namespace, account = self.account
+        own = self._own_role()
+        name = own.name if own is not None else self._free_name()
+        profile = self._profile()
+        about = {PROFILE: profile, DRIVERS: ", ".join(sorted(self.holder.profiles)) if profile else ""}
+        annotations = {key: value for key, value in about.items() if value}
+        metadata = {"name": name, **({"annotations": annotations} if annotations else {})}
+        role = {"apiVersion": f"{GROUP}/v1", "kind": CLUSTER_ROLE, "metadata": metadata, "rules": rules}
+        if own is not None:
+            return [role]
+        reference = {"apiGroup": GROUP, "kind": CLUSTER_ROLE, "name": name}
+        subjects = [{"kind": ACCOUNT, "namespace": namespace, "name": account}]
+        binding = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": CLUSTER_BINDING,
+            "metadata": {"name": name},
+            "roleRef": reference,
+            "subjects": subjects,
+        }
+        return [role, binding]
+
+    def _may(self, group: str, resource: str, verb: str) -> bool:
+        return any(covers(each.rule, group, resource, verb) for each in self.grants)
+
+    def _cut(self, rule: Json) -> Json | None:
+        """``rule`` of the reference without the objects and verbs that the account does without today; of what a status
+        write takes all is needed.
+        """
+        if any("/" in each for each in rule["resources"]):
+            return rule
+        [group] = rule["apiGroups"]
+        resources = [each for each in rule["resources"] if any(self._may(group, each, verb) for verb in rule["verbs"])]
+        verbs = [verb for verb in rule["verbs"] if any(self._may(group, each, verb) for each in resources)]
+        return {**rule, "resources": resources, "verbs": verbs} if verbs else None
+
+    def _own_role(self) -> Role | None:
+        """The one ClusterRole that is bound to this account, everywhere, and to nobody else: its rules may change."""
+        found = {grant.binding.key: grant for grant in self._own()}
+        if len(found) != 1:
+            return None
+        [grant] = found.values()
+        binding = grant.binding
+        role = self._snapshot.roles.get((binding.role[1], binding.role_name))
+        alone = len(binding.subjects) == 1 and len(self._snapshot.role_bindings.get(binding.role, ())) == 1
+        shipped = binding.role_name in _BUILT_IN or binding.role_name.startswith("system:")
+        if role is None or role.namespace or role.aggregates or binding.namespace or shipped or not alone:
+            return None
+        return role
+
+    def _own(self) -> list[Grant]:
+        """What the account has by its own name."""
+        return [each for each in self.grants if not _by_group(each, self.account)]
+
+    def _profile(self) -> str:
+        profiles = self.holder.all_profiles if self.holder is not None else frozenset()
+        return next(iter(profiles)) if len(profiles) == 1 else ""
+
+    def _free_name(self) -> str:
+        name = self.account[1]
+        while ("", name) in self._snapshot.roles or ("", name) in self._snapshot.bindings:
+            name = f"{name}-narrow"
+        return name
+
+    def text(self, report: Report) -> Iterator[str]:
+        """The scope for people, with the findings of ``report`` and what to use instead."""
+        yield from self._rights()
+        for judged in report.judgements:
+            yield ""
+            if judged.found:
+                yield paint("what is wrong", bold=True)
+                yield from (line for found in judged.found for line in found_lines(found))
+                yield ""
+        yield from self._advice()
+
+    def _rights(self) -> Iterator[str]:
+        holder = self.holder
+        title = paint(f"{ACCOUNT} {'/'.join(self.account)}", bold=True)
+        if holder is None:
+            yield f"{title}: no DriverRollout names it among its writers, and no role of it says whose it is"
+        else:
+            source = "a DriverRollout says" if self._named else "the annotations of its role say"
+            yield f"{title}: {one_line(holder.told)}, as {source}"
+        hidden = [each for each in self.grants if _everybodys(each, self.account)]
+        shown = [each for each in self.grants if each not in hidden]
+        for (namespace, by), group in groupby(shown, key=lambda each: (each.namespace, _by(each))):
+            where = f"in namespace {namespace}" if namespace else f"in {_EVERYWHERE}"
+            yield ""
+            yield from wrapped(f"may, {where}, by {by}", "  ", "      ")
+            rows = [_row(each.rule) for each in group]
+            size = min(max(len(verbs) for verbs, _ in rows), _MOST_VERBS)
+            for verbs, what in rows:
+                yield from wrapped(f"{verbs.ljust(size)}  {what}", "    ", " " * (6 + size))
+        if not shown:
+            yield "  has no right of its own"
+        if hidden:
+            names = ", ".join(sorted({each.binding.role_name for each in hidden}))
+            yield ""
+            yield from wrapped(f"and {plural(len(hidden), 'rule')} that every account has ({names})", "  ", "      ")
+
+    def _advice(self) -> Iterator[str]:
+        objects = self.narrowest()
+        if not objects:
+            fix = "name it in spec.writers of its driver's DriverRollout, or annotate its role with "
+            yield from wrapped(f"the narrowest role is not known: {fix}{PROFILE} and {DRIVERS}")
+            return
+        own = self._own_role()
+        others = [
+            each for each in self.grants if of_dra(each.rule) and (own is None or each.binding.role != own.reference)
+        ]
+        named = sorted({f"{each.binding.kind} {'/'.join(filter(None, each.binding.key))}" for each in others})
+        away = f"take the account out of {', '.join(named)}" if named else ""
+        if own is not None and _of_devices(own.rules) == _of_devices(map(read_rule, objects[0]["rules"])):
+            told = f"{CLUSTER_ROLE} {own.name} is the narrowest role already"
+            yield from wrapped(f"{told}; {away}" if away else told)
+            return
+        if own is not None:
+            what = f"the narrowest role, to replace {CLUSTER_ROLE} {own.name}; keep what else it needs, as for events"
+        else:
+            what = "the narrowest role, with its binding"
+        what += f"; once it is there, {away}:" if away else ":"
+        first, *rest = wrapped(what)
+        yield from (paint(first, bold=True), *rest)
+        yield "---"
+        yield "\n---\n".join(map(_manifest, objects))
+
+
+def _annotated(granted: Iterable[Grant], account: Key) -> Holder | None:
+    """Whom the roles of the account are for, as their annotations say; of two that differ the first counts."""
+    said = [holder for each in granted if (holder := annotated(each.role)) is not None]
+    if not said:
+        return None
+    profiles = {name: profile for each in reversed(said) for name, profile in each.profiles.items()}
+    return Holder(profiles, said[0].profile, account)
+
+
+def _manifest(obj: Json) -> str:
+    """``obj`` as people write it, a rule a line."""
+    rules = obj.get("rules")
+    lines = [dump({key: value for key, value in obj.items() if key != "rules"}, "yaml")]
+    return "\n".join([*lines, *(["rules:", *(f"- {flow([rule])}" for rule in rules)] if rules else [])])
+
+
+def _of_devices(rules: Iterable[PolicyRule]) -> set[tuple[str, str, str, tuple[str, ...]]]:
+    """What ``rules`` say about devices, however it is spread over them."""
+    return {
+        (group, resource, verb, tuple(sorted(rule.resource_names)))
+        for rule in rules
+        for group in rule.api_groups
+        if group in (DRA, "*")
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+
+
+def _by_group(grant: Grant, account: Key) -> bool:
+    return Subject(ACCOUNT, *account) not in grant.binding.subjects
+
+
+def _everybodys(grant: Grant, account: Key) -> bool:
+    """Whether it is one of the rights that Kubernetes gives to every account, as to ask what it may do."""
+    return grant.binding.role_name.startswith("system:") and _by_group(grant, account)
+
+
+def _by(grant: Grant) -> str:
+    binding, role = grant.binding, grant.role
+    told = f"{binding.kind} {'/'.join(filter(None, binding.key))}"
+    named = f"{binding.role_kind} {binding.role_name}"
+    if role.reference != binding.role:
+        return one_line(f"{told} of {named}, which has it from {role.kind} {role.name}")
+    return one_line(f"{told} of {named}")
+
+
+def _row(rule: PolicyRule) -> tuple[str, str]:
+    """Verbs, and what they are for: resources with their group, names, or URLs."""
+    groups = [each for each in rule.api_groups if each not in ("", DRA)]
+    resources = ", ".join(rule.resources)
+    if groups:
+        resources += f" of {', '.join(rule.api_groups)}"
+    named = f" named {', '.join(rule.resource_names)}" if rule.resource_names else ""
+    what = "; ".join(filter(None, (resources + named, ", ".join(rule.urls))))
+    return one_line(", ".join(rule.verbs)), one_line(what)
+
+
+def _grant_json(grant: Grant) -> Json:
+    rule, binding = grant.rule, grant.binding
+    lists = {
+        "apiGroups": rule.api_groups,
+        "resources": rule.resources,
+        "resourceNames": rule.resource_names,
+        "nonResourceURLs": rule.urls,
+        "verbs": rule.verbs,
+    }
+    return {
+        "namespace": grant.namespace,
+        "rule": {name: list(values) for name, values in lists.items() if values},
+        "role": _reference(*grant.role.reference),
+        "binding": _reference(binding.kind, *binding.key),
+        "bound": _reference(*binding.role),
+    }
+
+
+def _reference(kind: str, namespace: str, name: str) -> Json:
+    return {"kind": kind, "namespace": namespace, "name": name}
