@@ -32,8 +32,6 @@ from webhook.telemetry.log import Log
 REVIEWS = Path(__file__).parent / "reviews"
 STEPS = sorted(path.parent for path in REVIEWS.glob("*/expected.json"))
 GATES = {"DRAListTypeAttributes": True}
-# Roles are judged by a part of their own.
-LATER = ("47-rbac-role-everything",)
 Json = dict[str, Any]
 
 
@@ -46,9 +44,7 @@ def expected(step: Path) -> Json:
 def cases() -> Iterator[Any]:
     for step in STEPS:
         for file, wanted in expected(step)["reviews"].items():
-            late = step.name in LATER and wanted["endpoint"] == "validate"
-            if not late:
-                yield pytest.param(step, file, wanted, id=f"{step.name}-{file[:2]}")
+            yield pytest.param(step, file, wanted, id=f"{step.name}-{file[:2]}")
 
 
 def clock(step: Path) -> datetime:

@@ -19,8 +19,8 @@ from webhook.cli.program import program
 SAMPLES = Path(__file__).parent / "samples"
 # The files that make up the cluster; each other file is judged against it.
 CLUSTER = ("01", "02", "03", "04", "05", "06", "07", "08", "12", "13", "15", "17", "18", "20", "24")
-# Roles, and reviews with their writers, are judged by a part of their own.
-LATER = ("20", "21", "22", "23")
+# Somebody else's policies are not judged, reviews are recorded ones of tests/cases/reviews.
+LATER = ("22", "23")
 Row = dict[str, str]
 Found = dict[str, Any]
 
@@ -78,7 +78,7 @@ def verdict_is_wrong(row: Row, findings: list[Found]) -> str:
             fine = any(f["severity"] == "error" and f["origin"] == "apiserver" for f in named)
         case "?":
             fine = severities == {"warning"}
-        case "G" | "W":
+        case "G" | "W" | "N":
             fine = bool(severities & {"error", "warning"})
         case "R":
             fine = severities == {"info"}
