@@ -1,19 +1,68 @@
-"""Who writes to a driver's objects: identities with the rights that their kind has, as the API server sees them."""
+"""The matrix of writers on a real API server: its identities with real credentials, its objects, and what is
+answered to each of its writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from tests.e2e.client import Client, Json
+import yaml
+
+from tests.e2e.client import ApiError, Client, Json
 from tests.e2e.cluster import Cluster
-from tests.e2e.driver import role_rules
+from tests.e2e.control_plane import CONTROLLERS, SCHEDULER
+from tests.e2e.driver import each, mappings, role_rules
+from tests.e2e.kinds import namespaced, path
 from tests.e2e.waiting import eventually
+from webhook.kube.names import node_name
+from webhook.kube.raw import mapping
+from webhook.kube.resource import FIELD_136, POD_FIELD
+from webhook.policy.fieldpath import changed
 
+ROOT = Path(__file__).parents[2]
+MATRIX = ROOT / "tests" / "cases" / "writers" / "matrix.yaml"
 DRA = "resource.k8s.io"
 NODE_NAME = "authentication.kubernetes.io/node-name"
-POD_NAME, POD_UID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
-MASTERS, KUBELETS, ACCOUNTS = "system:masters", "system:nodes", "system:serviceaccounts"
+DRIVER, OTHER, SPACE = "gpu.vendor.example", "nic.other.example", "vendor"
+FREE_CLAIMS = ROOT / "deploy" / "components" / "free-claims" / "clusterrole.yaml"
+RBAC, WIDE = "rbac.authorization.k8s.io", "wide"
+ABSENT = "-"
+# Whoever may do nothing but patch.
+PATCHES = frozenset({"free-claims"})
+DRY = {"dryRun": "All"}
+
+
+@cache
+def matrix() -> Json:
+    """The matrix of ``tests/cases/writers``."""
+    found: Json = yaml.safe_load(MATRIX.read_text())
+    return found
+
+
+def cells(*tables: str) -> list[Json]:
+    """The cells that an API server can be asked about, of these tables where some are named."""
+    return [cell for cell in matrix()["cells"] if cell.get("live", True) and (not tables or cell["table"] in tables)]
+
+
+def upstream(minor: int, wide: bool = False) -> Callable[[Json], str]:
+    """What the API server of this release says of the cell's write: to an actor with the rights of its kind, or who has
+    all rights there are.
+    """
+    return lambda cell: str(_told(cell, minor).get("wide" if wide else "upstream", "allow"))
+
+
+def guarded(minor: int, wide: bool = False) -> Callable[[Json], str]:
+    """What is said with the guard in front: it is not asked about what the API server refuses before."""
+    said = upstream(minor, wide)
+    return lambda cell: str(_told(cell, minor)["ours"]) if said(cell) == "allow" else said(cell)
+
+
+def _told(cell: Json, minor: int) -> Json:
+    return {**cell, **cell.get(f"in-1.{minor}", {})}
 
 
 def rule(resources: Sequence[str], verbs: Sequence[str], group: str = DRA, names: Sequence[str] = ()) -> Json:
@@ -43,84 +92,272 @@ def allocator_rules() -> list[Json]:
     ]
 
 
-def wide_rules() -> list[Json]:
-    """Far more than any writer needs: all that the objects of the matrix can be written with, but no impersonation."""
-    return [
-        rule(["*"], ["*"]),
-        rule(
-            ["pods", "pods/status", "pods/binding", "nodes", "nodes/status", "serviceaccounts/token"], ["*"], group=""
-        ),
-    ]
+def free_claims_rules() -> list[Json]:
+    """What our own component that takes allocations away is given."""
+    documents = yaml.safe_load_all(FREE_CLAIMS.read_text())
+    [rules] = [each["rules"] for each in documents if each["kind"] == "ClusterRole"]
+    return list(rules)
 
 
-class Identities:
-    """Who writes: the accounts of ``driver`` and of ``other`` in the test's namespace, the API server's own components,
-    and strangers. ``node`` is where the first driver's account is, ``elsewhere`` another one.
+ROLES = {
+    "plugin": role_rules(DRIVER),
+    "fabric": multi_node_rules(DRIVER),
+    "allocator": allocator_rules(),
+    "other-plugin": role_rules(OTHER),
+    "allocguard-free-claims": free_claims_rules(),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a write: the HTTP ``code``, what was said with it (with all causes), and the warnings."""
+
+    code: int
+    message: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def verdict(self, policy: str) -> str:
+        """``allow``, ``warn`` or ``deny`` (the last two of ours, by ``policy``), or the code of the API server."""
+        if self.code < 400:
+            return "warn" if any(f"{policy}/" in warning for warning in self.warnings) else "allow"
+        return "deny" if self.code == 403 and f"{policy}/" in self.message else str(self.code)
+
+
+class Writers:
+    """The objects and identities of the matrix on a control plane that has nothing else: names are as they are there.
+    Nobody but the test writes, the scheduler and the controllers have ended.
     """
 
-    def __init__(self, cluster: Cluster, driver: str, other: str, node: str, elsewhere: str) -> None:
-        self.cluster, self.driver, self.other, self.node, self.elsewhere = cluster, driver, other, node, elsewhere
-        for account, rules in self._accounts().items():
-            cluster.service_account(account, rules)
-        of_plugin = {"serviceAccountName": "plugin"}
-        cluster.pod("early", gates=["e2e.example.org/wait"], spec=of_plugin)
-        cluster.pod("placed", spec={**of_plugin, "nodeName": node})
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.matrix = cluster, matrix()
+        others = [obj for obj in self.matrix["cluster"] if obj["kind"] not in ("Node", "DriverRollout")]
+        self._objects: Json = {**self.matrix["objects"], **{obj["metadata"]["name"]: obj for obj in others}}
+        for name in (SCHEDULER, CONTROLLERS):
+            cluster.plane.processes[name].kill()
+        # The key of the object that is stored under a kind and a name, and the object as the API server has it.
+        self._there: dict[tuple[str, str, str], str] = {}
+        self._stored: dict[str, Json] = {}
+        self._clients: dict[str, Client] = {}
+        for namespace in (SPACE, "allocguard-system"):
+            cluster.namespace(namespace)
+        for obj in self.matrix["cluster"]:
+            if obj["kind"] == "Node":
+                cluster.node(obj["metadata"]["name"], labels=obj["metadata"].get("labels"))
+        self._accounts()
+        cluster.as_admin.create(path("Secret", namespace=SPACE), {"metadata": {"name": "some"}})
+        for obj in others:
+            self.store(obj["metadata"]["name"])
+        for actor in self.matrix["identities"]:
+            self.client(actor)
+        self._settled([actor for actor, who in self.matrix["identities"].items() if who.get("account") in ROLES])
 
-    def _accounts(self) -> dict[str, list[Json]]:
-        return {
-            "plugin": role_rules(self.driver),
-            "fabric": multi_node_rules(self.driver),
-            "allocator": allocator_rules(),
-            "wide-plugin": wide_rules(),
-            "wide-fabric": wide_rules(),
-            "wide-allocator": wide_rules(),
-            "stranger": wide_rules(),
-            "other-plugin": role_rules(self.other),
-        }
+    # Who
 
-    def settled(self) -> None:
-        """Wait until the authorizer knows of every role: it learns of them one after the other."""
+    def _accounts(self) -> None:
+        for who in self.matrix["identities"].values():
+            name, namespace = who.get("account"), who.get("namespace", SPACE)
+            if not name or self.cluster.as_admin.find(path("ServiceAccount", name, namespace)):
+                continue
+            # The rights of the API server's own are there, whether or not their accounts are yet.
+            self.cluster.service_account(name, ROLES.get(name, ()), namespace)
+
+    def client(self, actor: str) -> Client:
+        """Who writes, as the matrix calls it: accounts by tokens, kubelets and the scheduler by certificates, and by
+        impersonation whom nobody gives credentials: odd names, and tokens that name several nodes.
+        """
+        if actor not in self._clients:
+            self._clients[actor] = self._client(self.matrix["identities"][actor])
+        return self._clients[actor]
+
+    def _client(self, who: Json) -> Client:
+        if user := who.get("user"):
+            groups = who.get("groups", ())
+            real = not groups or groups == ["system:nodes"]
+            return self.cluster.client(user, *groups) if real else self.cluster.impersonated(user, *groups)
+        namespace, name, nodes = who.get("namespace", SPACE), who["account"], who.get("nodes", [])
+        if len(nodes) > 1 or any(node_name(node) for node in nodes):
+            extra = [(NODE_NAME, node) for node in nodes]
+            return self.cluster.impersonated(f"system:serviceaccount:{namespace}:{name}", extra=extra)
+        bound = None
+        if "pod" in who:
+            bound = {**self._pod_of(name, who["pod"], *nodes), "kind": "Pod", "apiVersion": "v1"}
+        elif nodes:
+            bound = {**self.cluster.get("Node", nodes[0]), "kind": "Node", "apiVersion": "v1"}
+        return self.cluster.token_client(self.cluster.token(name, bound, namespace))
+
+    def _pod_of(self, account: str, name: str, node: str = "") -> Json:
+        """The pod ``name``, or one like it that is of the account."""
+        pod = self.cluster.get("Pod", name, SPACE)
+        if pod["spec"]["serviceAccountName"] != account:
+            spec = {"serviceAccountName": account, "containers": [{"name": "main", "image": "none"}]}
+            spec |= {"nodeName": node} if node else {}
+            body = {"metadata": {"name": f"{account}-{name}"}, "spec": spec}
+            pod = self.cluster.as_admin.create(path("Pod", namespace=SPACE), body)
+        return pod
+
+    def widen(self, wide: bool = True) -> None:
+        """Give everybody all rights there are, to find out what is refused all the same; or take them again."""
+        role, binding = path("ClusterRole"), path("ClusterRoleBinding")
+        if self.cluster.as_admin.find(f"{role}/{WIDE}") is None:
+            rules = [rule(["*"], ["*"], group="*")]
+            self.cluster.as_admin.create(role, {"metadata": {"name": WIDE}, "rules": rules})
+        if wide:
+            reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": WIDE}
+            subjects = [self._subject(who) for who in self.matrix["identities"].values()]
+            body = {"metadata": {"name": WIDE}, "roleRef": reference, "subjects": subjects}
+            self.cluster.as_admin.create(binding, body)
+        else:
+            self.cluster.as_admin.delete(f"{binding}/{WIDE}")
+        self._settled(["stranger"], wide)
+
+    def _subject(self, who: Json) -> Json:
+        if "user" in who:
+            return {"kind": "User", "name": who["user"], "apiGroup": RBAC}
+        return {"kind": "ServiceAccount", "name": who["account"], "namespace": who.get("namespace", SPACE)}
+
+    def _settled(self, actors: Sequence[str], allowed: bool = True) -> None:
+        """Wait until the authorizer knows whether these may patch the status of claims: it learns with a delay."""
         question = {"group": DRA, "resource": "resourceclaims", "subresource": "status", "verb": "patch"}
-        asked = {"spec": {"resourceAttributes": {**question, "namespace": self.cluster.ns}}}
+        asked = {"spec": {"resourceAttributes": {**question, "namespace": SPACE}}}
+        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        for client in map(self.client, actors):
+            eventually(lambda client=client: client.create(reviews, asked)["status"]["allowed"] is allowed)  # type: ignore[misc]
 
-        def allowed(client: Client) -> bool:
-            answer = client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
-            return bool(answer["status"]["allowed"])
+    # What
 
-        for client in [self.account(name) for name in self._accounts()]:
-            eventually(partial(allowed, client))
+    def clear(self) -> None:
+        """Delete all that some write of the matrix creates."""
+        for write in self.matrix["writes"].values():
+            if write["operation"] == "CREATE" and "subresource" not in write:
+                self._absent(*_identity(self._objects[write["object"]]))
 
-    # Accounts
+    def subject(self, cell: Json) -> tuple[bool, str]:
+        """What the write of ``cell`` is about, and before that whether it is there: cells are asked in this order, so
+        that nothing is there yet when it is created, and each object is stored once.
+        """
+        write = self.matrix["writes"][cell["write"]]
+        return write["operation"] != "CREATE", write.get("oldObject") or write["object"]
 
-    def account(self, name: str, bound_to: Json | None = None) -> Client:
-        """The ServiceAccount ``name`` with a real token, bound to the object."""
-        return self.cluster.token_client(self.cluster.token(name, bound_to))
+    def answer(self, cell: Json, dry: bool, patch: bool = False) -> Answer:
+        """What the API server answers to the write of ``cell``; with ``dry`` it leaves all as it was. An update is a
+        PUT, or with ``patch`` a JSON patch.
+        """
+        client, write = self.client(cell["actor"]), self.matrix["writes"][cell["write"]]
+        method, where, body, params = self._request(write)
+        params |= DRY if dry else {}
+        try:
+            if method == "DELETE":
+                client.delete(where, None, **params)
+            elif method == "PUT" and (patch or cell["actor"] in PATCHES):
+                client.patch(where, _patch(self._stored[write["oldObject"]], body), "json", **params)
+            else:
+                client.raw(method, where, _content(body), **params)
+        except ApiError as error:
+            causes = [cause.get("message", "") for cause in error.causes]
+            return Answer(error.code, " | ".join((error.message, *causes)), tuple(client.warnings))
+        if not dry:
+            self._there.clear()
+        return Answer(200, "", tuple(client.warnings))
 
-    def of_node(self, name: str, node: str = "") -> Client:
-        """The ServiceAccount with a token bound to its node, or to ``node``."""
-        return self.account(name, self._bound("Node", node or self.node))
+    def _request(self, write: Json) -> tuple[str, str, Json, dict[str, str]]:
+        """Method, path, body and parameters of the write, once what it is about is there."""
+        operation, sub = write["operation"], write.get("subresource", "")
+        if operation == "CREATE":
+            obj = self._object(write["object"])
+            kind, namespace, name = _identity(obj)
+            if sub == "token":
+                return "POST", path("ServiceAccount", name, namespace, sub), self._referring(obj), {}
+            if sub:
+                return "POST", path("Pod", name, namespace, sub), obj, {}
+            self._absent(kind, namespace, name)
+            return "POST", path(kind, namespace=namespace), obj, {}
+        stored = self.store(write["oldObject"])
+        kind, namespace, name = _identity(stored)
+        if operation == "DELETE":
+            if not write.get("nameless"):
+                return "DELETE", path(kind, name, namespace), {}, {}
+            fields = [f"metadata.name={name}"]
+            # A kubelet may name its own node only, and has to.
+            fields += [f"spec.nodeName={stored['spec']['nodeName']}"] if "nodeName" in stored["spec"] else []
+            return "DELETE", path(kind, namespace=namespace), {}, {"fieldSelector": ",".join(fields)}
+        return "PUT", path(kind, name, namespace, sub), self._spelled(changed(stored, write["set"])), {}
 
-    def of_pod(self, pod: str) -> Client:
-        """The ServiceAccount of ``pod``, with the token that the pod has."""
-        return self.account("plugin", self._bound("Pod", pod))
+    def store(self, key: str) -> Json:
+        """The object ``key`` of the matrix as it is stored, made by the administrator where it is not there."""
+        obj = self._object(key)
+        kind, namespace, name = identity = _identity(obj)
+        if self._there.get(identity) == key:
+            return self._stored[key]
+        self._absent(kind, namespace, name)
+        where = path(kind, name, namespace)
+        made = self.cluster.as_admin.raw("POST", path(kind, namespace=namespace), _content(obj))
+        if "status" in obj:
+            made = self.cluster.as_admin.raw("PUT", f"{where}/status", _content({**made, "status": obj["status"]}))
+        self._there[identity], self._stored[key] = key, {"kind": kind, "apiVersion": obj["apiVersion"], **made}
+        return self._stored[key]
 
-    def standing_for(self, name: str, *nodes: str, pod: str = "") -> Client:
-        """The ServiceAccount as somebody who may impersonate can be it: with any node names, as none or several."""
-        extra = [(NODE_NAME, node) for node in nodes]
-        extra += [(POD_NAME, pod), (POD_UID, "e7f1a2f6-0000-4000-8000-000000000000")] if pod else []
-        return self.named(f"system:serviceaccount:{self.cluster.ns}:{name}", extra=extra)
+    def _absent(self, kind: str, namespace: str, name: str) -> None:
+        grace = {"gracePeriodSeconds": "0"} if kind == "Pod" else {}
+        if self._there.pop((kind, namespace, name), "") != ABSENT:
+            self.cluster.as_admin.gone(path(kind, name, namespace), **grace)
+        self._there[kind, namespace, name] = ABSENT
 
-    def named(self, user: str, *groups: str, extra: Sequence[tuple[str, str]] = ()) -> Client:
-        """Whoever says to be ``user``; in the groups of its namespace where that is a ServiceAccount's name."""
-        return self.cluster.impersonated(user, *groups, extra=extra)
+    def _object(self, key: str) -> Json:
+        return self._spelled(self._objects[key])
 
-    def _bound(self, kind: str, name: str) -> Json:
-        return {**self.cluster.get(kind, name), "kind": kind, "apiVersion": "v1"}
+    def _spelled(self, obj: Json) -> Json:
+        """The object in the words of the release: the matrix has those of 1.36."""
+        if self.cluster.minor < 37:
+            return obj
+        if entries := mapping(obj.get("status")).get(POD_FIELD):
+            return changed(obj, {f"status.{POD_FIELD}": [_entry(entry) for entry in entries]})
+        devices = mapping(obj.get("spec")).get("devices")
+        mapped = [device[FIELD_136] for device in devices if FIELD_136 in device] if isinstance(devices, list) else []
+        if not mapped:
+            return obj
+        return changed(obj, {"spec.devices": [_device(device) for device in devices]})
 
-    def controller(self, name: str) -> Client:
-        """A controller of the controller-manager, which has an account of its own."""
-        return self.named(f"system:serviceaccount:kube-system:{name}")
+    def _referring(self, request: Json) -> Json:
+        """The request for a token, with the uid of what it is bound to: a kubelet has to name it."""
+        reference = request["spec"].get("boundObjectRef")
+        if not reference:
+            return request
+        kind, name = reference["kind"], reference["name"]
+        there = self.cluster.as_admin.get(path(kind, name, SPACE if namespaced(kind) else ""))
+        return changed(request, {"spec.boundObjectRef.uid": there["metadata"]["uid"]})
 
-    def kubelet(self, node: str) -> Client:
-        """The kubelet of the node, by its certificate."""
-        return self.cluster.as_kubelet(node)
+
+def _entry(entry: Json) -> Json:
+    """A pod's entry as 1.37 has it."""
+    amounts = [{"name": name, "quantity": amount} for name, amount in entry.get("resources", {}).items()]
+    kept = {name: value for name, value in entry.items() if name != "resources"}
+    return {**kept, "mapping": amounts} if amounts else kept
+
+
+def _device(device: Json) -> Json:
+    """A device that costs the same however much is taken of it, as 1.37 has it."""
+    costs = {name: each(cost["allocationMultiplier"]) for name, cost in device.get(FIELD_136, {}).items()}
+    kept = {name: value for name, value in device.items() if name != FIELD_136}
+    return {**kept, **mappings(37, costs)} if costs else kept
+
+
+def _identity(obj: Json) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _content(obj: Json) -> bytes:
+    """As short as the API server writes it: what has spaces in a blob is another blob."""
+    return json.dumps(obj, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _patch(old: Json, new: Json) -> list[Json]:
+    """The JSON patch from ``old`` to ``new``: of each part that differs as a whole."""
+    found: list[Json] = []
+    for parts in (("metadata", "labels"), ("spec",), ("status",)):
+        before, after = old, new
+        for part in parts:
+            before, after = mapping(before.get(part)), mapping(after.get(part))
+        if before != after:
+            where = "/" + "/".join(parts)
+            found.append({"op": "add", "path": where, "value": after} if after else {"op": "remove", "path": where})
+    return found
