@@ -75,6 +75,17 @@ def test_another_version_is_told():
             "spec.writers[0].profile",
             "did you mean NodeLocal?",
         ),
+        (
+            {
+                "writers": [
+                    {"namespace": "s", "serviceAccount": "p"},
+                    {"namespace": "s", "serviceAccount": "q", "profile": "Allocator"},
+                    {"namespace": "s", "serviceAccount": "p", "profile": "MultiNode"},
+                ]
+            },
+            "spec.writers[2]",
+            "",
+        ),
         ({"numaAttributes": ["a b"]}, "spec.numaAttributes[0]", ""),
         ({"promotion": {"minCoverage": 101}}, "spec.promotion.minCoverage", ""),
         ({"promotion": {"drills": ["Rolback"]}}, "spec.promotion.drills[0]", "did you mean Rollback?"),

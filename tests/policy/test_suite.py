@@ -115,6 +115,14 @@ def test_settings_of_a_case_win_over_those_of_the_suite(results) -> None:
     assert failures(found) == []
 
 
+def test_params_of_a_case_that_say_nothing_of_writers_fail_it(results) -> None:
+    rule = {**RULE, "expression": "writer.kind == 'Nobody' && object.metadata.name.startsWith('p')"}
+    found = failures(results(suite(GOOD, {**BAD, "params": {"schedulers": "x"}}, BAD | {"name": "c"}), rule=rule))
+    assert found == ["params.schedulers: has no list, needs a list of names"]
+    # A policy that does not ask may call its params what it likes.
+    assert not failures(results(suite(GOOD, {**BAD, "params": {"schedulers": "x"}})))
+
+
 def test_the_clock_and_the_release_of_a_case(results) -> None:
     rule = {**RULE, "expression": "request.name == 'never'"}
     exception = {"name": "e", "expression": "true", "expires": "2027-01-01T00:00:00Z", "ticket": "T"}

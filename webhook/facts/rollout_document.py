@@ -89,8 +89,9 @@ def document_problems(obj: Json) -> list[Finding]:
     found += _editor_problems(mapping(spec.get("canaryLabelEditors")))
     found += _freshness_problems(mapping(spec.get("freshness")))
     found += _hold_problems(spec)
+    seen: set[tuple[str, str]] = set()
     for index, writer in enumerate(_list(spec.get("writers"))):
-        found += _writer_problems(mapping(writer), f"spec.writers[{index}]")
+        found += _writer_problems(mapping(writer), f"spec.writers[{index}]", seen)
     for index, attribute in enumerate(_strings(spec.get("numaAttributes"))):
         reason = device_fully_qualified_name(attribute) if "/" in attribute else device_qualified_name(attribute)
         if reason:
@@ -265,12 +266,18 @@ def _hold_problems(spec: Json) -> list[Finding]:
     return found + _digests(hold.get("badMappings"), "spec.hold.badMappings")
 
 
-def _writer_problems(writer: Json, path: str) -> list[Finding]:
+def _writer_problems(writer: Json, path: str, seen: set[tuple[str, str]]) -> list[Finding]:
     found = [
         _bad(f"{path}.{member}", f"no {member}", "the ServiceAccount that writes for the driver")
         for member in ("namespace", "serviceAccount")
         if not writer.get(member)
     ]
+    account = (text(writer.get("namespace")), text(writer.get("serviceAccount")))
+    if all(account) and account in seen:
+        found.append(
+            _bad(path, f"the account {'/'.join(account)} again", "one entry, with one profile: the first counts")
+        )
+    seen.add(account)
     return found + _chosen(writer.get("profile"), PROFILES, f"{path}.profile")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -26,7 +27,7 @@ FREE_CLAIMS = f"{SERVICE_ACCOUNT}allocguard-system:allocguard-free-claims"
 NODE_EXTRA = "authentication.kubernetes.io/node-name"
 POD_EXTRA = "authentication.kubernetes.io/pod-name"
 
-KINDS = (
+Kind = Literal[
     "Administrator",
     "BreakGlass",
     "Scheduler",
@@ -40,12 +41,12 @@ KINDS = (
     "Driver",
     "Unknown",
     "Nobody",
-)
+]
 EXEMPT = frozenset({"Administrator", "BreakGlass", "ApiServer", "Nobody"})
 COLLECTORS = frozenset({"GarbageCollector", "NamespaceController", "ControllerManager"})
 CLAIM_CONTROLLERS = frozenset({"ClaimController", "ControllerManager"})
 
-CONTROLLERS = {
+CONTROLLERS: Mapping[str, Kind] = {
     f"{SERVICE_ACCOUNT}kube-system:resource-claim-controller": "ClaimController",
     f"{SERVICE_ACCOUNT}kube-system:generic-garbage-collector": "GarbageCollector",
     f"{SERVICE_ACCOUNT}kube-system:namespace-controller": "NamespaceController",
@@ -79,7 +80,7 @@ class WriterParams(Struct, frozen=True):
 
 
 class Writer(Struct, frozen=True):
-    """Who writes. ``kind`` is one of ``KINDS``: Nobody is a manifest at rest, which has neither user nor groups.
+    """Who writes. ``kind`` Nobody is a manifest at rest, which has neither user nor groups.
 
     ``namespace`` and ``service_account`` are those of an account, empty for others. ``profiles`` are what the account
     may do by driver. ``node`` is the one of a kubelet's name or of an account's token; where there is none,
@@ -87,7 +88,7 @@ class Writer(Struct, frozen=True):
     is known. ``params`` are those that the writer was judged by.
     """
 
-    kind: str
+    kind: Kind
     user: str = ""
     namespace: str = ""
     service_account: str = ""
@@ -170,7 +171,7 @@ def writer_of(
 
 def _kind(
     user: str, groups: Collection[str], profiles: Mapping[str, str], account: Key | None, params: WriterParams
-) -> tuple[str, str]:
+) -> tuple[Kind, str]:
     """The kind of the writer and how it is known."""
     if not user and not groups:
         return "Nobody", "nobody: the object is not being written"

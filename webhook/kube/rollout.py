@@ -153,6 +153,11 @@ def seconds(value: object) -> int | None:
     return None if number else total
 
 
+def _profile(raw: object) -> str:
+    """A profile; the narrowest for what is none."""
+    return raw if isinstance(raw, str) and raw in PROFILES else PROFILES[0]
+
+
 def _strings(raw: object) -> tuple[str, ...]:
     return tuple(item for item in sequence(raw) if isinstance(item, str))
 
@@ -228,7 +233,7 @@ def read_rollout(obj: object) -> DriverRollout:
         stage=stage if stage in STAGES else "Off",
         canary_selector=spec["canaryNodeSelector"] if isinstance(spec.get("canaryNodeSelector"), dict) else None,
         writers=tuple(
-            Writer(text(w.get("namespace")), text(w.get("serviceAccount")), text(w.get("profile")) or "NodeLocal")
+            Writer(text(w.get("namespace")), text(w.get("serviceAccount")), _profile(w.get("profile")))
             for _, w in objects(spec.get("writers"))
         ),
         evidence=evidence or ("PoolComplete",),
