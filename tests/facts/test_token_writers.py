@@ -40,8 +40,22 @@ def test_a_kubelet_asks_for_a_pod_of_another_node():
     assert (problem.rule, problem.severity) == ("token-of-other-node", "error")
     assert problem.path == "spec.boundObjectRef"
     assert problem.has == "a token bound to pod plugin-n1 on node n1, asked for by system:node:n2"
-    assert rules(judge(ref("Node", "n2"))) == [("token-of-other-node", "error")]
-    assert judge(ref("Node", "n1")) == []
+
+
+@pytest.mark.parametrize(
+    ("bound", "more"),
+    [
+        (ref("Node", "n1"), []),
+        (ref("Node", "n2"), [("token-of-other-node", "error")]),
+        (ref("Secret", "s1"), [("token-without-node", "warning")]),
+        (None, [("token-without-node", "warning")]),
+    ],
+)
+def test_a_kubelet_asks_for_no_pod(bound, more):
+    stranger, *others = judge(bound)
+    assert rules([stranger]) == [("token-by-stranger", "error")]
+    assert stranger.has == "a token of drivers/plugin bound to no pod, asked for by system:node:n1"
+    assert rules(others) == more
 
 
 def test_a_kubelet_knows_of_its_pod_before_the_guard_does():

@@ -21,14 +21,15 @@ def token_writer_problems(writer: Writer, account: Key, request: Json, snapshot:
     """What is wrong with a request for a token of ``account`` (namespace, name), where that writes for a driver;
     ``request`` is the raw TokenRequest.
 
-    ``token-by-stranger`` (error): asked for by neither kubelet, controller-manager nor administrator.
+    ``token-by-stranger`` (error): by neither controller-manager nor administrator, nor by a kubelet for a pod.
     ``token-of-other-node`` (error): by a kubelet, bound to what is on another node. ``token-without-node`` (warning):
     writes with it will be refused, as the account may write on its own node only and the token names none.
     """
     profiles = {**writer.params.accounts.get(account, {}), **snapshot.writers.get(account, {})}
     if not profiles or writer.kind == "Nobody":
         return []
-    return [*_stranger(writer, account, profiles), *_node(writer, account, profiles, request, snapshot)]
+    bound = mapping(mapping(request.get("spec")).get("boundObjectRef"))
+    return [*_stranger(writer, account, profiles, bound), *_node(writer, account, profiles, bound, snapshot)]
 
 
 def impersonation_hints(writer: Writer, uid: str, extra: Collection[str]) -> list[Finding]:
@@ -43,19 +44,20 @@ def impersonation_hints(writer: Writer, uid: str, extra: Collection[str]) -> lis
     return [Finding("writer-may-be-impersonated", "", has, "what a token has", fix, "info")]
 
 
-def _stranger(writer: Writer, account: Key, profiles: Mapping[str, str]) -> Iterator[Finding]:
-    if writer.exempt or writer.kind in ("Kubelet", "ControllerManager"):
+def _stranger(writer: Writer, account: Key, profiles: Mapping[str, str], bound: Json) -> Iterator[Finding]:
+    for_pod = bound.get("kind") == "Pod"
+    if writer.exempt or writer.kind == "ControllerManager" or (writer.kind == "Kubelet" and for_pod):
         return
-    has = f"a token of {_name(account)}, asked for by {writer.shown}"
+    what = " bound to no pod" if writer.kind == "Kubelet" else ""
+    has = f"a token of {_name(account)}{what}, asked for by {writer.shown}"
     needs = "a kubelet, which asks for the pods that it runs, or an administrator"
     fix = f"whoever has it writes for {', '.join(sorted(profiles))}; take create on serviceaccounts/token away"
     yield Finding("token-by-stranger", PATH, has, needs, fix)
 
 
 def _node(
-    writer: Writer, account: Key, profiles: Mapping[str, str], request: Json, snapshot: Snapshot
+    writer: Writer, account: Key, profiles: Mapping[str, str], bound: Json, snapshot: Snapshot
 ) -> Iterator[Finding]:
-    bound = mapping(mapping(request.get("spec")).get("boundObjectRef"))
     kind, name = text(bound.get("kind")), text(bound.get("name"))
     node = name if kind == "Node" else ""
     what = f"{kind.lower()} {name}" if kind else "nothing"
