@@ -1,0 +1,215 @@
+"""Who may write slices, as ValidatingAdmissionPolicies: those of the guard's rules that need nothing but the object and
+the user. They hold while no guard answers, and where there is none.
+
+Each driver that names its writers gets a policy of its own, so that it can be tried or taken away alone; one more warns
+about the slices of all others. Drivers and accounts stand in the expressions as they were when these were made. One
+rule has another name: a writer of another driver is a stranger here, since no policy knows more than its own driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from webhook.facts.writers import COLLECTORS, CONTROLLERS, NODE_EXTRA, SERVICE_ACCOUNT, WriterParams, account_of
+from webhook.kube.raw import Json
+from webhook.kube.rollout import ADMINISTRATORS, KUBELET, KUBELETS, PROFILES, DriverRollout
+from webhook.policy.revision import CompiledPolicy
+from webhook.registration.configurations import API_VERSION, NAME
+from webhook.registration.slice_guards import BINDING, POLICY
+
+LABELS = {"app.kubernetes.io/name": NAME}
+_CHANGES = "request.operation != 'UPDATE' || (object.spec != oldObject.spec && !has(object.metadata.deletionTimestamp))"
+# Names in one condition, as in those of our own registration.
+_CHUNK = 512
+
+_USER, _GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue([])"
+_DRIVER = "(object == null ? oldObject : object).spec.driver"
+_LOCAL = "variables.kubelet || variables.profile == 'NodeLocal'"
+_ON_NODE = "variables.node == '' || variables.nodes.all(each, each == '' || each == variables.node)"
+_OTHER_NODE = (
+    "'spec.nodeName: has ' + variables.nodes.filter(each, each != variables.node)[0] + ', by ' + "
+    f"{_USER} + ' on node ' + variables.node + ', needs ' + variables.node"
+)
+
+
+class _Rule(Struct, frozen=True):
+    """A rule of ours: what is true when it passes, and the rest of its message; both CEL."""
+
+    name: str
+    passes: str
+    message: str
+
+
+def named_writers(rollouts: Mapping[str, DriverRollout], params: WriterParams) -> dict[str, dict[str, str]]:
+    """The profiles of the users that write for a driver, by driver: those that a DriverRollout or ``params`` name
+    writers for.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for driver in sorted({*rollouts, *params.drivers}):
+        rollout = rollouts.get(driver)
+        named = (*(rollout.writers if rollout is not None else ()), *params.drivers.get(driver, ()))
+        users: dict[str, str] = {}
+        for each in named:
+            user = f"{SERVICE_ACCOUNT}{each.namespace}:{each.service_account}"
+            # Who is named twice has the profile that stands first; what can be no account's name is nobody's.
+            if account_of(user):
+                users.setdefault(user, each.profile)
+        if named:
+            found[driver] = users
+    return found
+
+
+def slice_policies(rollouts: Mapping[str, DriverRollout], policy: CompiledPolicy) -> list[Json]:
+    """A policy and its binding for each driver that names its writers, and for all others together.
+
+    ``policy`` is ours: its params say who is exempt, its action what becomes of a write that breaks a rule.
+    """
+    params, action = policy.writers or WriterParams(), policy.policy.action
+    named = named_writers(rollouts, params)
+    asked, nodes = [("changes-or-deletes", _CHANGES), ("not-exempt", f"!({_exempt(params)})")], _nodes(params)
+    found: list[Json] = []
+    for driver, users in named.items():
+        conditions = [("driver", f"{_DRIVER} == {_text(driver)}"), *asked]
+        spec = _spec(policy.name, conditions, [*_profile(users, params), *nodes], _rules(driver, users))
+        found += _pair(_name(driver), spec, action)
+    drivers = list(named)
+    unlisted = [
+        (f"other-driver-{at // _CHUNK + 1}", f"!({_DRIVER} in {_list(drivers[at : at + _CHUNK])})")
+        for at in range(0, len(drivers), _CHUNK)
+    ]
+    spec = _spec(policy.name, [*unlisted, *asked], nodes, [_Rule("slice-of-other-node", _ON_NODE, _OTHER_NODE)])
+    return [*found, *_pair(f"{NAME}-slices-of-others", spec, "Warn" if action == "Deny" else action)]
+
+
+def _rules(driver: str, users: Collection[str]) -> list[_Rule]:
+    """The rules for the slices of ``driver``, whose writers are ``users``."""
+    accounts = sorted(user.removeprefix(SERVICE_ACCOUNT).replace(":", "/") for user in users)
+    shown = ", ".join(accounts[:3]) + (f" and {len(accounts) - 3} more" if len(accounts) > 3 else "")
+    needs = f", needs one of its writers: {shown or 'nobody'}; spec.writers of DriverRollout {driver} names them"
+    written = f"{_text(f'spec.driver: has {driver}, written by ')} + {_USER} + "
+    node = "'spec.nodeName: has ' + (variables.nodes[0] == '' ? 'none' : variables.nodes[0]) + ', by ' + "
+    return [
+        _Rule(
+            "slice-by-stranger",
+            "variables.kubelet || variables.cleans || variables.profile != ''",
+            f"{written}{_text(needs)}",
+        ),
+        _Rule(
+            "slice-not-its-profile",
+            "variables.profile != 'Allocator' && "
+            "(variables.profile != 'MultiNode' || variables.nodes.all(each, each == ''))",
+            f"{node}{_USER} + ' with profile ' + variables.profile + ', needs ' + "
+            "(variables.profile == 'MultiNode' ? 'no node name' : 'a writer with profile NodeLocal or MultiNode')",
+        ),
+        _Rule(
+            "slice-of-several-nodes",
+            f"!({_LOCAL}) || !('' in variables.nodes)",
+            f"'spec.nodeName: has none, by ' + {_USER} + ', which writes for its own node only, needs that node'",
+        ),
+        _Rule(
+            "slice-writer-without-node",
+            f"!({_LOCAL}) || variables.node != '' || variables.nodes.all(each, each == '')",
+            f"{node}{_USER} + ', needs a writer whose node is known: a token that names one node'",
+        ),
+        _Rule("slice-of-other-node", f"!({_LOCAL}) || {_ON_NODE}", _OTHER_NODE),
+    ]
+
+
+def _profile(users: Mapping[str, str], params: WriterParams) -> list[tuple[str, str]]:
+    """What the user may do as a writer of the driver, and whether it deletes as those do that clean up."""
+    # A profile that nobody knows counts as the narrowest one.
+    known = {user: profile if profile in PROFILES else PROFILES[0] for user, profile in users.items()}
+    table = ", ".join(f"{_text(user)}: {_text(profile)}" for user, profile in known.items())
+    # Who is a scheduler is nothing else.
+    cleaners = sorted({user for user, kind in CONTROLLERS.items() if kind in COLLECTORS} - params.schedulers)
+    return [
+        ("cleans", f"request.operation == 'DELETE' && {_USER} in {_list(cleaners)}"),
+        ("profile", f"{{{table}}}[?{_USER}].orValue('')" if users else "''"),
+    ]
+
+
+def _nodes(params: WriterParams) -> list[tuple[str, str]]:
+    """The nodes of the slice, as it was and as it is to be (empty where it names none), and the one of the writer: of a
+    kubelet's name, or the only one that an account's token names.
+    """
+    kubelet = f"{_USER}.startsWith('{KUBELET}') && '{KUBELETS}' in {_GROUPS}"
+    schedulers = sorted(user for user in params.schedulers if user.startswith(KUBELET))
+    if schedulers:
+        kubelet += f" && !({_USER} in {_list(schedulers)})"
+    account = f"{_USER}.matches('^{SERVICE_ACCOUNT}[^:]+:[^:]+$')"
+    token = f"{account} ? request.userInfo.?extra[?'{NODE_EXTRA}'].orValue([]) : []"
+    valid = "!format.dns1123Subdomain().validate(variables.names[0]).hasValue()"
+    return [
+        ("nodes", "[oldObject, object].filter(each, each != null).map(each, each.spec.?nodeName.orValue(''))"),
+        ("kubelet", kubelet),
+        ("names", f"variables.kubelet ? [{_USER}.substring({len(KUBELET)})] : {token}"),
+        ("node", f"size(variables.names) == 1 && {valid} ? variables.names[0] : ''"),
+    ]
+
+
+def _exempt(params: WriterParams) -> str:
+    """Who may write everything."""
+    groups = _list(sorted({ADMINISTRATORS, *params.break_glass_groups}))
+    users = f" || {_USER} in {_list(sorted(params.break_glass_users))}" if params.break_glass_users else ""
+    return f"{_GROUPS}.exists(each, each in {groups}){users}"
+
+
+def _spec(
+    policy: str,
+    conditions: Sequence[tuple[str, str]],
+    variables: Sequence[tuple[str, str]],
+    rules: Sequence[_Rule],
+) -> Json:
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "resourceRules": [
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["resourceslices"],
+                }
+            ],
+        },
+        "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],
+        "variables": [{"name": name, "expression": expression} for name, expression in variables],
+        "validations": [
+            {
+                "expression": rule.passes,
+                "messageExpression": f"{_text(f'{policy}/{rule.name}: ')} + {rule.message}",
+                "reason": "Forbidden",
+            }
+            for rule in rules
+        ],
+    }
+
+
+def _pair(name: str, spec: Json, action: str) -> list[Json]:
+    metadata = {"name": name, "labels": LABELS}
+    bound = {"policyName": name, "validationActions": [action]}
+    return [
+        {"apiVersion": API_VERSION, "kind": POLICY, "metadata": metadata, "spec": spec},
+        {"apiVersion": API_VERSION, "kind": BINDING, "metadata": metadata, "spec": bound},
+    ]
+
+
+def _name(driver: str) -> str:
+    """The name of the policy of ``driver``, whose own may differ from another's in upper case alone."""
+    lower = driver.lower()
+    mark = "" if lower == driver else f"-{hashlib.sha256(driver.encode()).hexdigest()[:8]}"
+    return f"{NAME}-slices{mark}.{lower}"
+
+
+def _text(value: str) -> str:
+    """``value`` as CEL writes it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
