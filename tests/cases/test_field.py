@@ -220,6 +220,7 @@ def command(case: Case, folder: Path, backwards: bool) -> list[str]:
     for option in ("subresource", "user", "endpoint"):
         if option in asked:
             args += [f"--{option}", asked[option]]
+    args += [part for name, value in asked.get("extra", {}).items() for part in ("--extra", f"{name}={value}")]
     if "old" in asked:
         args += ["--old", file("old", asked["old"])]
     return [*args, *common]
