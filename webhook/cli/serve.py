@@ -121,6 +121,19 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
     show_envvar=True,
     help="Send a span of each step of a rollout there, to /v1/traces, as OTLP over HTTP.",
 )
+@click.option(
+    "--audit-token-file",
+    "audit_token",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Hear only senders of audit events (POST /audit) who show the token in this file.",
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Follow this audit log of an API server, and tell which status writes failed.",
+)
 @click.option("--cluster", "clusters", metavar="PATH", multiple=True, help="Objects of the cluster (repeatable).")
 @live_options
 @click.option(
@@ -145,6 +158,8 @@ def serve(
     journal_size: int,
     journal_days: int,
     otlp_endpoint: str | None,
+    audit_token: Path | None,
+    audit_log: Path | None,
     clusters: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -153,10 +168,13 @@ def serve(
     minor: int | None,
     gates: dict[str, bool],
 ) -> int:
-    """Serve /validate and /mutate over HTTPS, with /healthz, /readyz and /metrics. Logs are JSON lines on stderr."""
+    """Serve /validate, /mutate and /audit over HTTPS, with /healthz, /readyz and /metrics. Logs are JSON lines on
+    stderr.
+    """
     from certs.error import CertificateError
     from webhook.cluster.access import CannotConnect, NoCluster
     from webhook.policy.compile import PolicyErrors
+    from webhook.server.audit import BadTokenFileError, read_token
     from webhook.server.run import CannotListenError, Settings
     from webhook.server.run import serve as run
     from webhook.store.journal import JournalInUseError, limits
@@ -193,8 +211,12 @@ def serve(
             journal=journal,
             limits=limits(journal_size, journal_days),
             otlp_endpoint=otlp_endpoint,
+            audit_token=audit_token,
+            audit_log=audit_log,
         )
         try:
+            if audit_token is not None:
+                read_token(audit_token)
             run(settings)
         except PolicyErrors as errors:
             for each in errors.problems:
@@ -202,7 +224,14 @@ def serve(
             return 2
         except NoCluster as error:
             raise Unreachable(str(error)) from error
-        except (CertificateError, CannotListenError, CannotConnect, JournalInUseError, CannotTraceError) as error:
+        except (
+            BadTokenFileError,
+            CertificateError,
+            CannotListenError,
+            CannotConnect,
+            JournalInUseError,
+            CannotTraceError,
+        ) as error:
             raise Unusable(str(error)) from error
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

@@ -80,7 +80,7 @@ def _where(failure: Failure) -> str:
 
 
 def _rule(failure: Failure, resource: str) -> str:
-    """The rule for ``resource`` of the narrowest role that does what the writer is there for, as a line of YAML; empty where
+    """The rule for ``resource`` of the narrowest role that does what the writer is there for, in one line; empty where
     it is there for something else.
     """
     writer = failure.writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
@@ -16,6 +17,8 @@ _ANSWERED = frozenset({"ResponseComplete", "ResponseStarted", "Panic"})
 _VERBS = frozenset({"update", "patch"})
 # Causes of one refusal that are read: the API server gives one for each driver, at most, and some of the schema.
 _MOST_CAUSES = 64
+# Groups, keys, and values of a key of one user, and the length of a name: real ones have far less.
+_MOST, _LONGEST = 64, 512
 
 
 class Cause(Struct, frozen=True):
@@ -58,14 +61,18 @@ class AuditEvent(Struct, frozen=True):
         return self.code >= 400
 
 
+def _name(value: object) -> str:
+    return text(value)[:_LONGEST]
+
+
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(each for each in sequence(value) if isinstance(each, str))
+    return tuple(each[:_LONGEST] for each in sequence(value)[:_MOST] if isinstance(each, str))
 
 
 def read_event(raw: object) -> AuditEvent | None:
     """The model of a raw audit event; None for one that is not about the status of one claim, or has no answer yet.
 
-    Members of a wrong type count as absent.
+    Members of a wrong type count as absent; names that are longer than any, and members beyond any number, are cut.
     """
     event = mapping(raw)
     place = mapping(event.get("objectRef"))
@@ -81,21 +88,21 @@ def read_event(raw: object) -> AuditEvent | None:
     user = person or asked
     causes = members(mapping(status.get("details")).get("causes"))[:_MOST_CAUSES]
     return AuditEvent(
-        id=text(event.get("auditID")),
+        id=_name(event.get("auditID")),
         verb=verb,
         code=code,
-        reason=text(status.get("reason")),
+        reason=_name(status.get("reason")),
         message=text(status.get("message")),
-        causes=tuple(Cause(text(c.get("field")), text(c.get("reason")), text(c.get("message"))) for c in causes),
-        namespace=text(place.get("namespace")),
-        name=text(place.get("name")),
-        uid=text(place.get("uid")),
-        user=text(user.get("username")),
+        causes=tuple(Cause(_name(c.get("field")), _name(c.get("reason")), text(c.get("message"))) for c in causes),
+        namespace=_name(place.get("namespace")),
+        name=_name(place.get("name")),
+        uid=_name(place.get("uid")),
+        user=_name(user.get("username")),
         groups=_texts(user.get("groups")),
-        extra={str(key): _texts(values) for key, values in mapping(user.get("extra")).items()},
-        impersonator=text(asked.get("username")) if person else "",
+        extra={key: _texts(values) for key, values in islice(mapping(user.get("extra")).items(), _MOST)},
+        impersonator=_name(asked.get("username")) if person else "",
         body=event.get("requestObject"),
-        at=text(event.get("stageTimestamp")),
+        at=_name(event.get("stageTimestamp")),
         dry_run=_dry_run(text(event.get("requestURI"))),
     )
 

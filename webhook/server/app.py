@@ -245,7 +245,7 @@ def readiness(service: Service) -> list[tuple[str, bool, str]]:
 
 def build(service: Service) -> ASGIApp:
     """The application of the main port: ``/validate`` and ``/mutate``, each with or without a tail that names the
-    registration, and what :func:`watching` has.
+    registration, ``/audit``, and what :func:`watching` has.
     """
     endpoints = {name: Reviews(service, name) for name in ("validate", "mutate")}
     others = Router(watching(service))
@@ -255,6 +255,8 @@ def build(service: Service) -> ASGIApp:
         name, _, tail = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix("/").partition("/")
         if name in endpoints:
             await endpoints[name].answer(tail, scope, receive, send)
+        elif (name, tail) == ("audit", "") and service.audit is not None:
+            await service.audit.answer(scope, receive, send)
         else:
             await others(scope, receive, send)
 

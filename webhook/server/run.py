@@ -31,13 +31,16 @@ from certs.error import CertificateError
 from certs.files import ensure, keep, write
 from certs.secret import complete
 from webhook.cluster.access import connect
+from webhook.cluster.audit_log import AuditLog
 from webhook.cluster.background import Background
 from webhook.cluster.files import Cluster
 from webhook.cluster.ledgers import Ledgers
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.clock import ServerClock
 from webhook.controllers.runner import Controllers
+from webhook.controllers.write_alerts import WriteAlerts
 from webhook.server.app import build, watching
+from webhook.server.audit import AuditSink
 from webhook.server.connection import Connection
 from webhook.server.reserving import Reserving
 from webhook.server.service import Check, Service
@@ -66,6 +69,9 @@ _COLLECT_AFTER = (200_000, 50, 1000)
 SWITCH_AFTER = 0.0005
 
 
+Part = Coroutine[None, None, None]
+
+
 class CannotListenError(Exception):
     """The address to listen on cannot be had."""
 
@@ -82,7 +88,8 @@ class Settings:
     Without ``cluster`` it is live, by ``kubeconfig`` and ``context`` as kubectl would have it. It registers itself
     where it has a ``service`` (``NAMESPACE/NAME[:PORT]``) or ``url`` to register; ``secret`` (``NAMESPACE/NAME``) is
     where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing. ``journal`` is the folder where
-    what is seen of the cluster is kept, within ``limits``; ``otlp_endpoint`` is where spans go.
+    what is seen of the cluster is kept, within ``limits``; ``otlp_endpoint`` is where spans go. ``audit_token`` is the
+    file with the token that senders of audit events show, ``audit_log`` one of such events to follow.
     """
 
     certs: Path
@@ -105,6 +112,8 @@ class Settings:
     journal: Path | None = None
     limits: Limits = field(default_factory=Limits)
     otlp_endpoint: str | None = None
+    audit_token: Path | None = None
+    audit_log: Path | None = None
 
 
 def serve(settings: Settings, log: Log | None = None) -> None:
@@ -130,7 +139,7 @@ def serve(settings: Settings, log: Log | None = None) -> None:
             # Nobody would let the pods go.
             service.may_hold = lambda: False
             _count(service, journal)
-            run(service, settings)
+            _serve_files(settings, service)
         else:
             _serve_live(settings, policies, log, journal, clock)
     finally:
@@ -146,6 +155,32 @@ def _journal_checks(journal: Journal | None) -> list[Check]:
 def _count(service: Service, journal: Journal | None) -> None:
     if journal is not None:
         journal.counted(service.metrics.journal_failure)
+
+
+def _serve_files(settings: Settings, service: Service) -> None:
+    """Serve with a cluster in files; audit events are looked at beside, and told without events about claims."""
+    background = Background()
+    alerts = WriteAlerts(lambda: service.cluster.snapshot, service.log, _now)
+    parts = _audited(settings, service, alerts)
+    try:
+        run(service, settings, lambda: [background.submit(part()) for part in parts.values()])
+    finally:
+        background.stop()
+
+
+def _audited(settings: Settings, service: Service, alerts: WriteAlerts) -> dict[str, Callable[[], Part]]:
+    """What looks at audit events, by name; ``service`` takes them too from now on, and counts what becomes of them."""
+    alerts.on_failure, alerts.on_events = service.metrics.write_failure, service.metrics.audit_events
+    service.audit = AuditSink(alerts.offer, settings.audit_token, service.log)
+    checks = service.checks
+    parts: dict[str, Callable[[], Part]] = {"write alerts": alerts.run}
+    if settings.audit_log is not None:
+        tail = AuditLog(settings.audit_log, alerts.offer, service.log.write)
+        parts["audit log"] = tail.run
+        service.checks = lambda: [*checks(), *tail.checks(), *alerts.checks()]
+    elif settings.audit_token is not None:
+        service.checks = lambda: [*checks(), *alerts.checks()]
+    return parts
 
 
 def _serve_live(
@@ -173,7 +208,7 @@ def _serve_live(
             await clock.look(api)
             await cluster.run()
 
-        parts: dict[str, Callable[[], Coroutine[None, None, None]]] = {"view": view, "controllers": controllers.run}
+        parts: dict[str, Callable[[], Part]] = {"view": view, "controllers": controllers.run}
 
         def ages() -> dict[str, float]:
             known = cluster.ages(now())
@@ -201,6 +236,8 @@ def _serve_live(
         controllers.observed.dropped = service.slice_reviews.dropped
         controllers.observed.refusals = service.allocations.refusals
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
+
+        parts |= _audited(settings, service, WriteAlerts(lambda: cluster.snapshot, log, clock.now, api))
 
         begun: dict[str, Future[None]] = {}
 

@@ -26,6 +26,7 @@ from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.server.allocations import Allocations
+from webhook.server.audit import AuditSink
 from webhook.server.gauges import gauges
 from webhook.server.reserving import Reserving, Wanted
 from webhook.server.slice_reviews import SliceReviews
@@ -106,6 +107,7 @@ class Service:
         self._waiting = 0
         self.stopping = False
         self.certificate_problem = ""
+        self.audit: AuditSink | None = None
         self.checks = checks
         self._looked = time.monotonic()
         ages = ages or (lambda: dict.fromkeys(KINDS, time.monotonic() - self._looked))

@@ -126,6 +126,18 @@ class Metrics:
             ["driver"],
             registry=self._registry,
         )
+        self._write_failures = Counter(
+            f"{PREFIX}status_write_failures_total",
+            "Writes of claim status that the API server refused, by who wrote and why",
+            ["writer", "reason"],
+            registry=self._registry,
+        )
+        self._audit_events = Counter(
+            f"{PREFIX}audit_events_total",
+            "Audit events that came, by what became of them",
+            ["outcome"],
+            registry=self._registry,
+        )
         self._registry.register(_AtScrape(gauges))
         self._role_findings: Mapping[tuple[str, str], int] = {}
         self._registry.register(_AtScrape(self._roles))
@@ -197,6 +209,14 @@ class Metrics:
     def _roles(self) -> Iterable[Metric]:
         rows = [([*labels], count) for labels, count in sorted(self._role_findings.items())]
         yield gauge("rbac_findings", "What is wrong with roles and bindings", ["rule", "severity"], rows)
+
+    def write_failure(self, writer: str, reason: str) -> None:
+        """Count one refused write of a claim's status; ``writer`` and ``reason`` are from bounded sets."""
+        self._write_failures.labels(writer, reason).inc()
+
+    def audit_events(self, outcome: str, count: int) -> None:
+        """Count audit events of which the same became."""
+        self._audit_events.labels(outcome).inc(count)
 
     def text(self) -> bytes:
         """The exposition text of everything."""
