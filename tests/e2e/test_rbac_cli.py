@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -273,3 +274,56 @@ def test_the_guard_cannot_write_a_role_or_become_somebody_who_can(cluster: Clust
         with pytest.raises(ApiError) as refused:
             write()
         assert refused.value.code == 403
+
+
+def test_explain_shows_what_the_api_server_says_of_a_writer_who_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    """A plugin whose role has no names tells about another driver's device: the policy refuses what the API server's
+    authorizer, asked the same, would let pass.
+    """
+    driver, other = cluster.name("gpu.example.org"), cluster.name("nic.example.org")
+    node = cluster.node("n1")
+    user = cluster.service_account("plugin", [dra("resourceclaims/driver", "associated-node:patch")])
+    cluster.service_account("nic")
+    rollout(cluster, driver, "plugin")
+    rollout(cluster, other, "nic")
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    device = {"driver": other, "pool": node, "device": "d0"}
+    allocation = {
+        "devices": {"results": [{"request": "r", **device}]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+    request: Json = {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}}
+    claim: Json = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c1", "namespace": cluster.ns, "uid": "u1"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": allocation},
+    }
+    told = {**claim, "status": {**claim["status"], "devices": [{**device, "data": {"ready": True}}]}}
+    (tmp_path / "old.json").write_text(json.dumps(claim))
+    (tmp_path / "new.json").write_text(json.dumps(told))
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{cluster.ns}", "system:authenticated")
+    command = ["explain", "--object", str(tmp_path / "new.json"), "--old", str(tmp_path / "old.json")]
+    command += ["--operation", "UPDATE", "--subresource", "status", "--user", user]
+    command += [part for group in groups for part in ("--group", group)]
+    command += ["--extra", f"authentication.kubernetes.io/node-name={node}"]
+    command += ["--kubeconfig", str(cluster.plane.kubeconfig("dana", "system:masters"))]
+    eventually(lambda: allowed(cluster, user, "associated-node:patch", "resourceclaims/driver", name=other))
+    result = CliRunner(catch_exceptions=False).invoke(program, [*command, "-o", "json"])
+    tree = json.loads(result.stdout)
+    assert not tree["verdict"]["allowed"]
+    assert "status-devices-other-driver" in tree["verdict"]["message"]
+    answers = {each["asked"]: each for each in tree["access"]}
+    place = f"resourceclaims/driver {cluster.ns}/{other}"
+    assert {asked: each["allowed"] for asked, each in answers.items()} == {
+        f"update resourceclaims/status {cluster.ns}/c1": False,
+        f"patch resourceclaims/status {cluster.ns}/c1": False,
+        f"associated-node:update {place}": False,
+        f"arbitrary-node:update {place}": False,
+        f"associated-node:patch {place}": True,
+        f"arbitrary-node:patch {place}": False,
+    }
+    assert f"plugin-{cluster.ns}" in answers[f"associated-node:patch {place}"]["reason"]
+    text = CliRunner(catch_exceptions=False).invoke(program, command).stdout
+    assert "what the API server's authorizers say of the writer" in text

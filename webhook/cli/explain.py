@@ -10,6 +10,7 @@ import click
 
 from webhook.cli import sources
 from webhook.cli.console import out, paint, wrapped
+from webhook.cli.explain_access import access_lines, access_told
 from webhook.cli.options import Where, cluster_options, output_option, policies_option
 from webhook.cli.reviewing import Bench, requests, review_options, write
 
@@ -48,7 +49,8 @@ def explain(
 ) -> int:
     """Show how a review is judged: match conditions, each rule, the facts it read, the sum it made, verdict and fix.
 
-    FILE holds AdmissionReview requests; or --object names an object, and the review of writing it is built.
+    FILE holds AdmissionReview requests; or --object names an object, and the review of writing it is built. With a live
+    cluster, what its API server allows the writer is asked and shown where a policy complains about who writes.
     """
     from webhook.cli.output import dump
 
@@ -58,7 +60,10 @@ def explain(
     sources.check_stdin(files, objects, old, where.clusters)
     bench = Bench(policies, where, at)
     for number, request in enumerate(requests(files, described)):
-        value = tree(bench.verdict(request, endpoint))
+        verdict = bench.verdict(request, endpoint)
+        value = tree(verdict)
+        if told := access_told(verdict, where):
+            value["access"] = told
         if output != "text":
             separator = "---\n" if number and output == "yaml" else ""
             out(separator + dump(value, output))
@@ -79,7 +84,8 @@ def text(value: dict[str, Any]) -> str:
     """A tree for people."""
     from webhook.admission.explain import lines
 
-    return "\n".join(part for line in lines(value) for part in _folded(line))
+    every = [*lines(value), *access_lines(value.get("access", []))]
+    return "\n".join(part for line in every for part in _folded(line))
 
 
 def _folded(line: str) -> list[str]:
