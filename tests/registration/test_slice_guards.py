@@ -6,8 +6,10 @@ import pytest
 import yaml
 
 from webhook.kube.snapshot import Snapshot
-from webhook.policy.revision import revision_of
-from webhook.registration.slice_guards import slice_guards
+from webhook.policy.revision import audited, revision_of
+from webhook.registration.configurations import Address, configurations
+from webhook.registration.slice_guards import remembered, slice_guards
+from webhook.store.policies import PolicyStore, shipped
 
 SAMPLES = Path(__file__).parents[1] / "cases" / "samples"
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -131,3 +133,89 @@ def test_what_no_api_server_stores_is_no_guard(sample, broken):
     assert guarded([{**policy, **broken}, binding]) is False
     assert guarded([{**policy, "metadata": None}, binding]) is False
     assert guarded([policy, {**binding, **broken}]) is False
+
+
+@pytest.fixture(scope="module")
+def shipped_revision():
+    return PolicyStore([shipped()]).revision
+
+
+def registered(revision, **edit):
+    """Our registration for these policies, as the API has it."""
+    found, _ = configurations(revision, Address(url="https://guard.example"), b"")
+    return [{**found, **edit}]
+
+
+def rollout(profile="NodeLocal"):
+    writers = [{"namespace": "granite-system", "serviceAccount": PLUGIN[1], "profile": profile}]
+    metadata = {"name": "mem.granite.example"}
+    spec = {"writers": writers}
+    return {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": metadata, "spec": spec}
+
+
+def ours(objects, revision, *there, profile="NodeLocal"):
+    snapshot = Snapshot()
+    for obj in there:
+        snapshot = snapshot.put(obj)
+    return slice_guards(objects, revision).guarded(*PLUGIN, "mem.granite.example", profile, snapshot, NOW)
+
+
+@pytest.mark.parametrize("profile", ["NodeLocal", "MultiNode"])
+def test_we_keep_the_accounts_that_a_rollout_names_where_the_api_server_asks_us(shipped_revision, profile):
+    asked = registered(shipped_revision)
+    assert ours(asked, shipped_revision, rollout(profile), profile=profile) is True
+    assert ours([], shipped_revision, rollout(profile), profile=profile) is False
+
+
+def test_we_keep_nobody_whom_no_rollout_names(shipped_revision):
+    assert ours(registered(shipped_revision), shipped_revision) is False
+
+
+def test_we_keep_nobody_with_a_policy_that_only_warns_or_is_not_there(shipped_revision):
+    asked = registered(shipped_revision)
+    assert ours(asked, audited(shipped_revision), rollout()) is False
+    without = revision_of(each for each in shipped_revision.policies if each.name != "slice-writers")
+    assert ours(asked, without, rollout()) is False
+
+
+@pytest.mark.parametrize("gone", ["mapped-slices", "other-slices", "slice-deletions"])
+def test_one_entry_less_and_some_slices_are_not_seen(shipped_revision, gone):
+    [asked] = registered(shipped_revision)
+    entries = [each for each in asked["webhooks"] if not each["name"].startswith(f"{gone}.")]
+    assert len(entries) == len(asked["webhooks"]) - 1
+    assert ours([{**asked, "webhooks": entries}], shipped_revision, rollout()) is False
+    for each in asked["webhooks"]:
+        if each["name"].startswith(f"{gone}."):
+            old = {**each, "rules": [{**rule, "apiVersions": ["v1beta1"]} for rule in each["rules"]]}
+            assert ours([{**asked, "webhooks": [*entries, old]}], shipped_revision, rollout()) is False
+
+
+def test_somebody_elses_webhooks_are_none_of_ours(shipped_revision):
+    [asked] = registered(shipped_revision)
+    named = [{**each, "name": each["name"].replace("allocguard.dev", "other.dev")} for each in asked["webhooks"]]
+    assert ours([{**asked, "webhooks": named}], shipped_revision, rollout()) is False
+
+
+def test_each_account_is_tried_for_all_its_drivers_and_once(sample):
+    snapshot = Snapshot().put(rollout())
+    tried = []
+
+    class Counted:
+        def guarded(self, namespace, account, driver, profile, snapshot, now):
+            tried.append((namespace, account, driver, profile))
+            return driver != "open.example" and (None if driver == "unknown.example" else True)
+
+    def asked(*drivers, guards=None):
+        there = snapshot
+        for driver in drivers:
+            there = there.put({**rollout(), "metadata": {"name": driver}})
+        guarded = remembered(guards or Counted(), there, NOW)
+        assert guarded(PLUGIN) == guarded(PLUGIN)
+        return guarded(PLUGIN)
+
+    assert asked() is True
+    assert tried == [(*PLUGIN, "mem.granite.example", "NodeLocal")]
+    assert asked("open.example") is False
+    assert asked("unknown.example") is None
+    assert asked("unknown.example", "open.example") is False
+    assert remembered(None, snapshot, NOW)(PLUGIN) is None
