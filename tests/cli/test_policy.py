@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import yaml
 
 SHIPPED = Path(__file__).parents[2] / "policies"
 
@@ -106,3 +107,78 @@ def test_a_broken_policy_cannot_be_tested(run, edited):
     ran = run("policy", "test", edited)
     assert ran.code == 2
     assert "fitProblem" in ran.err
+
+
+@pytest.fixture
+def rollouts(tmp_path):
+    """A file with a driver that names its writers, and one that does not."""
+    writers = [{"namespace": "acme", "serviceAccount": "gpu-plugin", "profile": "NodeLocal"}]
+    file = tmp_path / "rollouts.yaml"
+    file.write_text(yaml.safe_dump_all([_rollout("gpu.example", writers=writers), _rollout("held.example")]))
+    return file
+
+
+def _rollout(driver, **spec):
+    return {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "DriverRollout",
+        "metadata": {"name": driver},
+        "spec": {"stage": "General", **spec},
+    }
+
+
+def test_writers_are_exported_as_objects_that_kubectl_takes(run, rollouts):
+    ran = run("policy", "export-vap", "--cluster", rollouts)
+    assert (ran.code, ran.err) == (0, "")
+    objects = list(yaml.safe_load_all(ran.out))
+    assert [(each["kind"].removeprefix("ValidatingAdmission"), each["metadata"]["name"]) for each in objects] == [
+        ("Policy", "allocguard-slices.gpu.example"),
+        ("PolicyBinding", "allocguard-slices.gpu.example"),
+        ("Policy", "allocguard-slices-of-others"),
+        ("PolicyBinding", "allocguard-slices-of-others"),
+    ]
+    comment = ran.out[: ran.out.index("apiVersion")]
+    assert all(line.startswith("# ") for line in comment.splitlines())
+    assert "slices of gpu.example: policy slice-writers" in comment
+    assert "Not in it: takeover (writer.takeoverProblems)" in comment
+    as_json = run("policy", "export-vap", "--cluster", rollouts, "-o", "json")
+    assert json.loads(as_json.out) == {"apiVersion": "v1", "kind": "List", "items": objects}
+    assert "allocguard: Not in it: takeover" in as_json.err
+
+
+def test_what_an_edited_policy_says_beyond_it_is_named(run, edited, rollouts):
+    file = edited / "slice-writers.yaml"
+    asked = "slice.changed || slice.deleted\n"
+    more = "  - {name: no-lab, expression: \"!slice.driver.startsWith('lab-')\"}\n"
+    file.write_text(file.read_text().replace("action: Deny", "action: Warn").replace(asked, asked + more))
+    with file.open("a") as policy:
+        policy.write(
+            "  exceptions:\n"
+            "  - {name: old, expression: 'true', expires: '2020-01-31T00:00:00Z', ticket: OPS-1}\n"
+            "  - {name: new, expression: 'true', expires: '2999-01-31T00:00:00Z', ticket: OPS-2}\n"
+        )
+    ran = run("policy", "export-vap", "--cluster", rollouts, "--policies", edited)
+    assert ran.code == 0
+    actions = [each["spec"].get("validationActions") for each in yaml.safe_load_all(ran.out)]
+    assert actions == [None, ["Warn"]] * 2
+    comment = " ".join(line.removeprefix("# ") for line in ran.out.splitlines() if line.startswith("#"))
+    assert "Not in it: the match condition no-lab (!slice.driver.startsWith('lab-')): " in comment
+    assert "Not in it: the exception new (OPS-2): it ends at 2999-01-31T00:00:00Z" in comment
+    assert "OPS-1" not in comment
+
+
+def test_without_named_writers_only_the_warning_is_exported_and_that_is_said(run, tmp_path):
+    (tmp_path / "rollout.yaml").write_text(yaml.safe_dump(_rollout("held.example")))
+    ran = run("policy", "export-vap", "--cluster", tmp_path)
+    assert ran.code == 0
+    assert "slices of no driver" in ran.out
+    assert "No DriverRollout and no params name writers" in ran.out.replace("\n# ", " ")
+    [_, binding] = yaml.safe_load_all(ran.out)
+    assert binding["spec"] == {"policyName": "allocguard-slices-of-others", "validationActions": ["Warn"]}
+
+
+def test_policies_without_the_rule_have_nothing_to_export(run, edited, rollouts):
+    (edited / "slice-writers.yaml").unlink()
+    ran = run("policy", "export-vap", "--cluster", rollouts, "--policies", edited)
+    assert ran.code == 2
+    assert "policies: none of them with writer.sliceProblems, needs one; name it with --policies" in ran.err

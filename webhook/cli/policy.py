@@ -1,14 +1,19 @@
-"""``allocguard policy``: check and test policies."""
+"""``allocguard policy``: check, test and export policies."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli import sources
-from webhook.cli.console import note, out, problem
-from webhook.cli.options import now, output_option, policies_option
+from webhook.cli.console import Unusable, note, out, problem
+from webhook.cli.options import Where, cluster_options, now, output_option, policies_option
+
+if TYPE_CHECKING:
+    from webhook.cluster.kinds import Kind
 
 
 @click.group(
@@ -16,11 +21,12 @@ from webhook.cli.options import now, output_option, policies_option
 Examples:
   allocguard policy lint my-policies/
   allocguard policy test my-policies/
+  allocguard policy export-vap | kubectl apply --server-side -f -
 \b
 docs/policies.md lists fields and facts; a set of your own starts best as a copy of the folder policies/."""
 )
 def policy() -> None:
-    """Check and test policies. Without PATHS: the shipped set."""
+    """Check, test and export policies. Without PATHS: the shipped set."""
 
 
 @policy.command(
@@ -113,3 +119,68 @@ def test(paths: tuple[str, ...], policies: tuple[str, ...], output: str) -> int:
     result = Tests(tuple(run(suites, revision, every)))
     out(result.junit() if output == "junit" else result.text() if output == "text" else dump(result.json(), output))
     return 0 if result.passed else 1
+
+
+@policy.command(
+    "export-vap",
+    short_help="Print who may write slices, as policies of the API server.",
+    epilog="""\b
+Examples:
+  allocguard policy export-vap > slice-writers.yaml
+  allocguard policy export-vap --cluster rollouts.yaml | kubectl apply --server-side -f -
+\b
+Writers are those that DriverRollouts name, and params.drivers of the policy. Export again when they change.""",
+)
+@policies_option
+@cluster_options
+@output_option("yaml", "json")
+def export_vap(policies: tuple[str, ...], where: Where, at: datetime, output: str) -> int:
+    """Print ValidatingAdmissionPolicies and bindings that judge who writes a ResourceSlice as the guard does: own
+    driver, own node. The API server holds to them while no guard answers, and where there is none.
+
+    What such policies cannot say is not in them, and named: in a comment, with -o json on standard error.
+    """
+    from textwrap import wrap
+
+    from webhook.cli.deploying import show
+    from webhook.registration.vap import exportable, left_out, named_writers, slice_policies
+
+    sources.check_stdin(where.clusters, policies)
+    if where.clusters:
+        rollouts = sources.in_files(where).snapshot.rollouts
+        revision = sources.revision(policies)
+    else:
+        live = sources.live(where, kinds=_told())
+        rollouts, revision = live.snapshot.rollouts, sources.revision(policies, live.policies)
+    found = exportable(revision.policies)
+    if len(found) != 1:
+        names = " and ".join(each.name for each in found) or "none"
+        raise Unusable(f"policies: {names} of them with writer.sliceProblems, needs one; name it with --policies")
+    [judging] = found
+    drivers = named_writers(rollouts, judging.writers) if judging.writers is not None else {}
+    said = [
+        f"Who may write slices of {', '.join(drivers) or 'no driver'}: policy {judging.name} of allocguard, as far as "
+        "the object and the user tell. Export it again when writers change.",
+        *(f"Not in it: {each}." for each in left_out(judging, at)),
+    ]
+    if not drivers:
+        said.append(
+            "No DriverRollout and no params name writers: slices for other nodes than the writer's are warned of."
+        )
+    if output == "yaml":
+        out("\n".join(f"# {line}" for each in said for line in wrap(each, 118)))
+    else:
+        for each in said:
+            note(each)
+    show(slice_policies(rollouts, judging), output)
+    return 0
+
+
+def _told() -> list[Kind]:
+    """The kinds of which the export is made. Without its rollouts a cluster would have no drivers with writers."""
+    from dataclasses import replace
+
+    from webhook.cluster.kinds import KINDS
+
+    kinds = {"DriverRollout": False, "AdmissionPolicy": True}
+    return [replace(each, optional=kinds[each.name]) for each in KINDS if each.name in kinds]

@@ -11,37 +11,48 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from webhook.facts.times import stamp
 from webhook.facts.writers import COLLECTORS, CONTROLLERS, NODE_EXTRA, SERVICE_ACCOUNT, WriterParams, account_of
 from webhook.kube.raw import Json
 from webhook.kube.rollout import ADMINISTRATORS, KUBELET, KUBELETS, PROFILES, DriverRollout
-from webhook.policy.revision import CompiledPolicy
+from webhook.policy.revision import CompiledPolicy, CompiledValidation
 from webhook.registration.configurations import API_VERSION, NAME
 from webhook.registration.slice_guards import BINDING, POLICY
 
 LABELS = {"app.kubernetes.io/name": NAME}
-_CHANGES = "request.operation != 'UPDATE' || (object.spec != oldObject.spec && !has(object.metadata.deletionTimestamp))"
+# The findings of ours that are exported, and when ours asks for them, as the API server says it.
+_EXPORTED, _ASKED = "writer.sliceProblems", "slice.changed || slice.deleted"
+_CHANGES = 'request.operation != "UPDATE" || (object.spec != oldObject.spec && !has(object.metadata.deletionTimestamp))'
 # Names in one condition, as in those of our own registration.
 _CHUNK = 512
 
 _USER, _GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue([])"
 _DRIVER = "(object == null ? oldObject : object).spec.driver"
-_LOCAL = "variables.kubelet || variables.profile == 'NodeLocal'"
-_ON_NODE = "variables.node == '' || variables.nodes.all(each, each == '' || each == variables.node)"
-_OTHER_NODE = (
-    "'spec.nodeName: has ' + variables.nodes.filter(each, each != variables.node)[0] + ', by ' + "
-    f"{_USER} + ' on node ' + variables.node + ', needs ' + variables.node"
-)
+_LOCAL = 'variables.kubelet || variables.profile == "NodeLocal"'
+_ON_NODE = 'variables.node == "" || variables.nodes.all(each, each == "" || each == variables.node)'
+_ON_NO_NODE = 'variables.nodes.all(each, each == "")'
 
 
 class _Rule(Struct, frozen=True):
-    """A rule of ours: what is true when it passes, and the rest of its message; both CEL."""
+    """A rule of ours: what is true when it passes, and its message, which is ``has`` as it stands and CEL behind it."""
 
     name: str
     passes: str
-    message: str
+    has: str
+    rest: str
+
+
+_OTHER_NODE = _Rule(
+    "slice-of-other-node",
+    _ON_NODE,
+    "spec.nodeName: has ",
+    f'variables.nodes.filter(each, each != variables.node)[0] + ", by " + {_USER} + " on node " + variables.node + '
+    '", needs " + variables.node',
+)
 
 
 def named_writers(rollouts: Mapping[str, DriverRollout], params: WriterParams) -> dict[str, dict[str, str]]:
@@ -81,8 +92,36 @@ def slice_policies(rollouts: Mapping[str, DriverRollout], policy: CompiledPolicy
         (f"other-driver-{at // _CHUNK + 1}", f"!({_DRIVER} in {_list(drivers[at : at + _CHUNK])})")
         for at in range(0, len(drivers), _CHUNK)
     ]
-    spec = _spec(policy.name, [*unlisted, *asked], nodes, [_Rule("slice-of-other-node", _ON_NODE, _OTHER_NODE)])
+    spec = _spec(policy.name, [*unlisted, *asked], nodes, [_OTHER_NODE])
     return [*found, *_pair(f"{NAME}-slices-of-others", spec, "Warn" if action == "Deny" else action)]
+
+
+def exportable(policies: Iterable[CompiledPolicy]) -> list[CompiledPolicy]:
+    """Those policies whose rule about writers of slices can be exported."""
+    return [each for each in policies if any(_source(rule) == _EXPORTED for rule in each.validations)]
+
+
+def left_out(policy: CompiledPolicy, now: datetime) -> list[str]:
+    """What of ``policy`` is not in its export, and why, one line each."""
+    found = [
+        f"{rule.validation.name} ({_source(rule)}): it is told by more than the object and the user"
+        for rule in policy.validations
+        if _source(rule) != _EXPORTED
+    ]
+    found += [
+        f"the match condition {each.name} ({each.program.source.strip()}): write it into each policy where it is wanted"
+        for each in policy.conditions
+        if each.program.source.strip() != _ASKED
+    ]
+    return found + [
+        f"the exception {each.name} ({each.ticket}): it ends at {stamp(each.expires)}, and such policies know no clock"
+        for each in policy.exceptions
+        if each.expires > now
+    ]
+
+
+def _source(rule: CompiledValidation) -> str:
+    return rule.program.source.strip()
 
 
 def _rules(driver: str, users: Collection[str]) -> list[_Rule]:
@@ -90,32 +129,34 @@ def _rules(driver: str, users: Collection[str]) -> list[_Rule]:
     accounts = sorted(user.removeprefix(SERVICE_ACCOUNT).replace(":", "/") for user in users)
     shown = ", ".join(accounts[:3]) + (f" and {len(accounts) - 3} more" if len(accounts) > 3 else "")
     needs = f", needs one of its writers: {shown or 'nobody'}; spec.writers of DriverRollout {driver} names them"
-    written = f"{_text(f'spec.driver: has {driver}, written by ')} + {_USER} + "
-    node = "'spec.nodeName: has ' + (variables.nodes[0] == '' ? 'none' : variables.nodes[0]) + ', by ' + "
+    node = f'(variables.nodes[0] == "" ? "none" : variables.nodes[0]) + ", by " + {_USER}'
     return [
         _Rule(
             "slice-by-stranger",
-            "variables.kubelet || variables.cleans || variables.profile != ''",
-            f"{written}{_text(needs)}",
+            'variables.kubelet || variables.cleans || variables.profile != ""',
+            f"spec.driver: has {driver}, written by ",
+            f"{_USER} + {_text(needs)}",
         ),
         _Rule(
             "slice-not-its-profile",
-            "variables.profile != 'Allocator' && "
-            "(variables.profile != 'MultiNode' || variables.nodes.all(each, each == ''))",
-            f"{node}{_USER} + ' with profile ' + variables.profile + ', needs ' + "
-            "(variables.profile == 'MultiNode' ? 'no node name' : 'a writer with profile NodeLocal or MultiNode')",
+            f'variables.profile != "Allocator" && (variables.profile != "MultiNode" || {_ON_NO_NODE})',
+            "spec.nodeName: has ",
+            f'{node} + " with profile " + variables.profile + ", needs " + '
+            '(variables.profile == "MultiNode" ? "no node name" : "a writer with profile NodeLocal or MultiNode")',
         ),
         _Rule(
             "slice-of-several-nodes",
-            f"!({_LOCAL}) || !('' in variables.nodes)",
-            f"'spec.nodeName: has none, by ' + {_USER} + ', which writes for its own node only, needs that node'",
+            f'!({_LOCAL}) || !("" in variables.nodes)',
+            "spec.nodeName: has none, by ",
+            f'{_USER} + ", which writes for its own node only, needs that node"',
         ),
         _Rule(
             "slice-writer-without-node",
-            f"!({_LOCAL}) || variables.node != '' || variables.nodes.all(each, each == '')",
-            f"{node}{_USER} + ', needs a writer whose node is known: a token that names one node'",
+            f'!({_LOCAL}) || variables.node != "" || {_ON_NO_NODE}',
+            "spec.nodeName: has ",
+            f'{node} + ", needs a writer whose node is known: a token that names one node"',
         ),
-        _Rule("slice-of-other-node", f"!({_LOCAL}) || {_ON_NODE}", _OTHER_NODE),
+        structs.replace(_OTHER_NODE, passes=f"!({_LOCAL}) || {_ON_NODE}"),
     ]
 
 
@@ -127,8 +168,8 @@ def _profile(users: Mapping[str, str], params: WriterParams) -> list[tuple[str, 
     # Who is a scheduler is nothing else.
     cleaners = sorted({user for user, kind in CONTROLLERS.items() if kind in COLLECTORS} - params.schedulers)
     return [
-        ("cleans", f"request.operation == 'DELETE' && {_USER} in {_list(cleaners)}"),
-        ("profile", f"{{{table}}}[?{_USER}].orValue('')" if users else "''"),
+        ("cleans", f'request.operation == "DELETE" && {_USER} in {_list(cleaners)}'),
+        ("profile", f'{{{table}}}[?{_USER}].orValue("")' if users else '""'),
     ]
 
 
@@ -136,18 +177,18 @@ def _nodes(params: WriterParams) -> list[tuple[str, str]]:
     """The nodes of the slice, as it was and as it is to be (empty where it names none), and the one of the writer: of a
     kubelet's name, or the only one that an account's token names.
     """
-    kubelet = f"{_USER}.startsWith('{KUBELET}') && '{KUBELETS}' in {_GROUPS}"
+    kubelet = f"{_USER}.startsWith({_text(KUBELET)}) && {_text(KUBELETS)} in {_GROUPS}"
     schedulers = sorted(user for user in params.schedulers if user.startswith(KUBELET))
     if schedulers:
         kubelet += f" && !({_USER} in {_list(schedulers)})"
-    account = f"{_USER}.matches('^{SERVICE_ACCOUNT}[^:]+:[^:]+$')"
-    token = f"{account} ? request.userInfo.?extra[?'{NODE_EXTRA}'].orValue([]) : []"
+    account = f'{_USER}.matches("^{SERVICE_ACCOUNT}[^:]+:[^:]+$")'
+    token = f'{account} ? request.userInfo.?extra[?"{NODE_EXTRA}"].orValue([]) : []'
     valid = "!format.dns1123Subdomain().validate(variables.names[0]).hasValue()"
     return [
-        ("nodes", "[oldObject, object].filter(each, each != null).map(each, each.spec.?nodeName.orValue(''))"),
+        ("nodes", '[oldObject, object].filter(each, each != null).map(each, each.spec.?nodeName.orValue(""))'),
         ("kubelet", kubelet),
         ("names", f"variables.kubelet ? [{_USER}.substring({len(KUBELET)})] : {token}"),
-        ("node", f"size(variables.names) == 1 && {valid} ? variables.names[0] : ''"),
+        ("node", f'size(variables.names) == 1 && {valid} ? variables.names[0] : ""'),
     ]
 
 
@@ -182,7 +223,7 @@ def _spec(
         "validations": [
             {
                 "expression": rule.passes,
-                "messageExpression": f"{_text(f'{policy}/{rule.name}: ')} + {rule.message}",
+                "messageExpression": f"{_text(f'{policy}/{rule.name}: {rule.has}')} + {rule.rest}",
                 "reason": "Forbidden",
             }
             for rule in rules
