@@ -46,7 +46,7 @@ WHY = {
     "slice-of-other-node": "on which node the account is: it keeps kubelets alone to theirs",
     "slice-of-several-nodes": "whether a plugin of one node may publish for several",
     "slice-of-other-driver": "whose driver it is: the name in `spec.driver` is free for all who may write slices",
-    "slice-writer-without-node": "a node of the token: one bound to nothing writes, and one made before its pod was bound",
+    "slice-writer-without-node": "for a token that names a node: one that is bound to nothing will do",
     "slice-not-its-profile": "whether a controller of devices on the network may publish for single nodes",
     "slice-by-stranger": "who writes for the driver at all",
     "pool-taken-over": "whose pool it is: one slice of a higher generation makes all others of the pool obsolete",
