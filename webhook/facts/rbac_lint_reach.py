@@ -60,12 +60,14 @@ def _crowd(subject: Subject) -> str:
 
 
 def several_drivers(holder: Holder, listed_by_role: Iterable[str], path: str) -> Iterator[Finding]:
-    """R15 for two drivers that share an account; a warning where the role says that it is for all of them."""
-    if len(holder.profiles) < 2 or not holder.account[1]:
+    """R15 for two drivers that share an account; a warning where the role says that it is for all of them. Who only
+    allocates does so for as many as there are.
+    """
+    if len(holder.drivers) < 2 or not holder.account[1]:
         return
-    has = f"ServiceAccount {'/'.join(holder.account)} of {listed(holder.profiles)}"
+    has = f"ServiceAccount {'/'.join(holder.account)} of {listed(holder.drivers)}"
     needs = "a ServiceAccount for each driver: nobody can tell their writes apart"
-    severity: Severity = "warning" if set(holder.profiles) <= set(listed_by_role) else "error"
+    severity: Severity = "warning" if set(holder.drivers) <= set(listed_by_role) else "error"
     yield Finding("rbac-shared-subject", path, has, needs, "give each driver one of its own", severity)
 
 
