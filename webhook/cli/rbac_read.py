@@ -147,8 +147,8 @@ def _judged(documents: Sequence[Document], snapshot: Snapshot) -> Iterator[Docum
         if kind in (*ROLES, *BINDINGS) or (kind == ACCOUNT and _account(document.value) in snapshot.writers):
             yield document
         elif kind == ROLLOUT:
-            named = read_rollout(document.value).writers
-            for account in dict.fromkeys((each.namespace, each.service_account) for each in named):
+            writers = read_rollout(document.value).writers
+            for account in dict.fromkeys((each.namespace, each.service_account) for each in writers):
                 if account not in given:
                     given.add(account)
                     yield named("v1", ACCOUNT, account, document.file)
