@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import yaml
@@ -18,13 +18,13 @@ from tests.e2e.control_plane import CONTROLLERS, SCHEDULER
 from tests.e2e.driver import each, mappings, role_rules
 from tests.e2e.kinds import namespaced, path
 from tests.e2e.waiting import eventually
+from tests.tools.make_writers_matrix import MATRIX, told
 from webhook.kube.names import node_name
 from webhook.kube.raw import mapping
 from webhook.kube.resource import FIELD_136, POD_FIELD
 from webhook.policy.fieldpath import changed
 
 ROOT = Path(__file__).parents[2]
-MATRIX = ROOT / "tests" / "cases" / "writers" / "matrix.yaml"
 DRA = "resource.k8s.io"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 DRIVER, OTHER, SPACE = "gpu.vendor.example", "nic.other.example", "vendor"
@@ -52,17 +52,13 @@ def upstream(minor: int, wide: bool = False) -> Callable[[Json], str]:
     """What the API server of this release says of the cell's write: to an actor with the rights of its kind, or who has
     all rights there are.
     """
-    return lambda cell: str(_told(cell, minor).get("wide" if wide else "upstream", "allow"))
+    return lambda cell: str(told(cell, minor).get("wide" if wide else "upstream", "allow"))
 
 
 def guarded(minor: int, wide: bool = False) -> Callable[[Json], str]:
     """What is said with the guard in front: it is not asked about what the API server refuses before."""
     said = upstream(minor, wide)
-    return lambda cell: str(_told(cell, minor)["ours"]) if said(cell) == "allow" else said(cell)
-
-
-def _told(cell: Json, minor: int) -> Json:
-    return {**cell, **cell.get(f"in-1.{minor}", {})}
+    return lambda cell: str(told(cell, minor)["ours"]) if said(cell) == "allow" else said(cell)
 
 
 def rule(resources: Sequence[str], verbs: Sequence[str], group: str = DRA, names: Sequence[str] = ()) -> Json:
@@ -110,17 +106,21 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a write: the HTTP ``code``, what was said with it (with all causes), and the warnings."""
+    """What became of a write: the HTTP ``code``, what was said with a refusal (all causes), and the warnings."""
 
     code: int
-    message: str = ""
+    refusal: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def verdict(self, policy: str) -> str:
         """``allow``, ``warn`` or ``deny`` (the last two of ours, by ``policy``), or the code of the API server."""
         if self.code < 400:
             return "warn" if any(f"{policy}/" in warning for warning in self.warnings) else "allow"
-        return "deny" if self.code == 403 and f"{policy}/" in self.message else str(self.code)
+        return "deny" if self.code == 403 and any(f"{policy}/" in each for each in self.refusal) else str(self.code)
+
+    def names(self, policy: str, rule: str) -> bool:
+        """Whether it is by this rule that the write was refused, or warned of."""
+        return any(f"{policy}/{rule}: " in each for each in (self.refusal if self.code >= 400 else self.warnings))
 
 
 class Writers:
@@ -219,9 +219,13 @@ class Writers:
         """Wait until the authorizer knows whether these may patch the status of claims: it learns with a delay."""
         question = {"group": DRA, "resource": "resourceclaims", "subresource": "status", "verb": "patch"}
         asked = {"spec": {"resourceAttributes": {**question, "namespace": SPACE}}}
-        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        for client in map(self.client, actors):
-            eventually(lambda client=client: client.create(reviews, asked)["status"]["allowed"] is allowed)  # type: ignore[misc]
+
+        def known(client: Client) -> bool:
+            answer = client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+            return answer["status"]["allowed"] is allowed
+
+        for actor in actors:
+            eventually(partial(known, self.client(actor)))
 
     # What
 
@@ -254,10 +258,10 @@ class Writers:
                 client.raw(method, where, _content(body), **params)
         except ApiError as error:
             causes = [cause.get("message", "") for cause in error.causes]
-            return Answer(error.code, " | ".join((error.message, *causes)), tuple(client.warnings))
+            return Answer(error.code, (error.message, *causes), tuple(client.warnings))
         if not dry:
             self._there.clear()
-        return Answer(200, "", tuple(client.warnings))
+        return Answer(200, (), tuple(client.warnings))
 
     def _request(self, write: Json) -> tuple[str, str, Json, dict[str, str]]:
         """Method, path, body and parameters of the write, once what it is about is there."""
@@ -280,7 +284,9 @@ class Writers:
             # A kubelet may name its own node only, and has to.
             fields += [f"spec.nodeName={stored['spec']['nodeName']}"] if "nodeName" in stored["spec"] else []
             return "DELETE", path(kind, namespace=namespace), {}, {"fieldSelector": ",".join(fields)}
-        return "PUT", path(kind, name, namespace, sub), self._spelled(changed(stored, write["set"])), {}
+        # Nobody else writes here, but for the guard, and that does not matter.
+        new = changed(stored, {"metadata.resourceVersion": None, **write["set"]})
+        return "PUT", path(kind, name, namespace, sub), self._spelled(new), {}
 
     def store(self, key: str) -> Json:
         """The object ``key`` of the matrix as it is stored, made by the administrator where it is not there."""
