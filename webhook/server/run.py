@@ -173,7 +173,14 @@ def _audited(settings: Settings, service: Service, alerts: WriteAlerts) -> dict[
     alerts.on_failure, alerts.on_events = service.metrics.write_failure, service.metrics.audit_events
     service.audit = AuditSink(alerts.offer, settings.audit_token, service.log)
     checks = service.checks
-    parts: dict[str, Callable[[], Part]] = {"write alerts": alerts.run}
+
+    async def look() -> None:
+        # Claims and roles that are not seen yet could not be told from those that are not there.
+        while not service.cluster.synced:
+            await asyncio.sleep(LOOK_EVERY)
+        await alerts.run()
+
+    parts: dict[str, Callable[[], Part]] = {"write alerts": look}
     if settings.audit_log is not None:
         tail = AuditLog(settings.audit_log, alerts.offer, service.log.write)
         parts["audit log"] = tail.run
