@@ -11,7 +11,18 @@ from webhook.cli.formats.text import found_lines
 from webhook.cli.output import dump
 from webhook.cli.report import finding_json, plural
 from webhook.facts.narrow_role import flow, holder_rules
-from webhook.facts.rbac import DRA, STATUS, STATUS_VERBS, Grant, covers, grants
+from webhook.facts.rbac import (
+    ARBITRARY,
+    ASSOCIATED,
+    BINDING,
+    DRA,
+    DRIVER,
+    STATUS,
+    STATUS_VERBS,
+    Grant,
+    covers,
+    grants,
+)
 from webhook.facts.rbac_lint_dra import of_dra
 from webhook.facts.rbac_profile import Holder, account_holder, annotated
 from webhook.kube.finding import one_line
@@ -71,7 +82,7 @@ class Scope:
         """
         if self.holder is None:
             return []
-        writes = [verb for verb in STATUS_VERBS if self._may(DRA, STATUS, verb)]
+        writes = [verb for verb in STATUS_VERBS if self._reports_by(verb)]
         rules = [cut for rule in holder_rules(self.holder, writes, bool(writes)) if (cut := self._cut(rule))]
         namespace, account = self.account
         own = self._own_role()
@@ -93,6 +104,18 @@ class Scope:
             "subjects": subjects,
         }
         return [role, binding]
+
+    def _reports_by(self, verb: str) -> bool:
+        """Whether it has any of what a status write by ``verb`` takes: who has one half is to have the other."""
+        asked = [(STATUS, verb), (DRIVER, f"{ASSOCIATED}{verb}"), (DRIVER, f"{ARBITRARY}{verb}")]
+        if self.holder is not None and self.holder.allocates:
+            asked.append((BINDING, verb))
+        return any(
+            covers(each.rule, DRA, resource, wanted, name)
+            for each in self.grants
+            for resource, wanted in asked
+            for name in ("", *each.rule.resource_names)
+        )
 
     def _may(self, group: str, resource: str, verb: str) -> bool:
         return any(covers(each.rule, group, resource, verb) for each in self.grants)
@@ -175,8 +198,8 @@ class Scope:
     def _advice(self) -> Iterator[str]:
         objects = self.narrowest()
         if not objects:
-            fix = "name it in spec.writers of its driver's DriverRollout, or annotate its role with "
-            yield from wrapped(f"the narrowest role is not known: {fix}{PROFILE} and {DRIVERS}")
+            fix = f"name it in spec.writers of the DriverRollout, or annotate its role with {PROFILE} and {DRIVERS}"
+            yield from wrapped(f"the narrowest role is not known; where it is a driver's or an allocator's, {fix}")
             return
         own = self._own_role()
         others = [
@@ -250,7 +273,7 @@ def _row(rule: PolicyRule) -> tuple[str, str]:
     groups = [each for each in rule.api_groups if each not in ("", DRA)]
     resources = ", ".join(rule.resources)
     if groups:
-        resources += f" of {', '.join(rule.api_groups)}"
+        resources += f" of {', '.join(each or 'core' for each in rule.api_groups)}"
     named = f" named {', '.join(rule.resource_names)}" if rule.resource_names else ""
     what = "; ".join(filter(None, (resources + named, ", ".join(rule.urls))))
     return one_line(", ".join(rule.verbs)), one_line(what)

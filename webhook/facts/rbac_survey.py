@@ -37,17 +37,19 @@ def survey(
     """``roles``, ``bindings`` and ``accounts`` (namespace, name) one after the other, in their order, those with which
     nothing is wrong too; ``reports`` as :func:`role_problems` has it.
     """
+    # By rule and place, or by rule and words for what is about a role as a whole.
     told: set[tuple[str, str]] = set()
     for role in roles:
         found = role_problems(role, snapshot, reports=reports)
         told |= {(each.rule, f"{role.kind} {'/'.join(filter(None, role.key))}: {each.path}") for each in found}
+        told |= {(each.rule, each.message) for each in found if each.path == "rules"}
         yield Surveyed(role.kind, role.namespace, role.name, tuple(found))
     for binding in bindings:
         found = binding_problems(binding, snapshot, _kept(binding, snapshot, guarded))
         yield Surveyed(binding.kind, binding.namespace, binding.name, tuple(found))
     for account in accounts:
         found = account_problems(*account, snapshot, guarded(account), reports)
-        rest = tuple(each for each in found if (each.rule, each.path) not in told)
+        rest = tuple(each for each in found if (each.rule, each.path or each.message) not in told)
         yield Surveyed(ACCOUNT, *account, rest)
 
 

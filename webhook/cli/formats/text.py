@@ -39,7 +39,7 @@ def found_lines(found: Found) -> list[str]:
     name = finding.severity
     head = f"    {severity(name)}{' ' * (9 - len(name))}{found.policy}/{finding.rule}"
     where = f"  line {found.line}, column {found.column}" if found.line else ""
-    place = paint(f"{where}{also}", dim=True)
+    place = paint(f"{where}{also}", dim=True) if where or also else ""
     path = f"{one_line(finding.path)}: " if finding.path else ""
     lines = [head + place, *_wrapped(path + finding.message)]
     if finding.fix:
