@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
@@ -19,8 +20,9 @@ STATUS_VERBS = ("update", "patch")
 ASSOCIATED, ARBITRARY = "associated-node:", "arbitrary-node:"
 NODE_VERBS = tuple(f"{prefix}{verb}" for prefix in (ASSOCIATED, ARBITRARY) for verb in STATUS_VERBS)
 
-# Rules of other roles that are looked at for one whose rules are theirs: it must cost the same in any cluster.
-MOST_COLLECTED = 20_000
+# Beside the role that is written, how many rules are looked at, in how many roles and bindings: it must cost the same
+# in any cluster.
+MOST_RULES, MOST_ROLES, MOST_BINDINGS = 20_000, 2048, 256
 
 
 class Grant(Struct, frozen=True):
@@ -81,7 +83,7 @@ def role_rules(role: Role, snapshot: Snapshot) -> Iterator[tuple[PolicyRule, Rol
             # One that only hands on what it has from others is not where it stands.
             if rule not in source or source[rule].aggregates:
                 source[rule] = other
-        if len(source) >= MOST_COLLECTED:
+        if len(source) >= MOST_RULES:
             break
     for rule in role.rules:
         yield rule, source.pop(rule, role)
@@ -89,14 +91,31 @@ def role_rules(role: Role, snapshot: Snapshot) -> Iterator[tuple[PolicyRule, Rol
 
 
 def collected(role: Role, snapshot: Snapshot) -> Iterator[Role]:
-    """The ClusterRoles whose rules ``role`` has too, each once and without itself."""
-    seen, open_roles = {role.name}, [role]
+    """The ClusterRoles whose rules ``role`` has too, each once and without itself; ``MOST_ROLES`` are looked at."""
+    seen, open_roles, looked = {role.name}, [role], 0
     while open_roles:
         for selector in open_roles.pop().aggregates:
-            for name in _candidates(selector, snapshot):
+            for name in islice(_candidates(selector, snapshot), MOST_ROLES - looked):
+                looked += 1
                 other = snapshot.roles.get(("", name))
                 if other is None or name in seen or not labels.matches(selector, other.labels):
                     continue
+                seen.add(name)
+                open_roles.append(other)
+                yield other
+
+
+def collectors(role: Role, snapshot: Snapshot) -> Iterator[Role]:
+    """The ClusterRoles that have the rules of ``role`` too, each once and without itself; ``MOST_ROLES`` are looked
+    at.
+    """
+    seen, open_roles, looked = {role.name}, [] if role.namespace else [role], 0
+    while open_roles:
+        found = open_roles.pop()
+        for name in islice(snapshot.aggregated_roles, MOST_ROLES - looked):
+            looked += 1
+            other = snapshot.roles["", name]
+            if name not in seen and any(labels.matches(selector, found.labels) for selector in other.aggregates):
                 seen.add(name)
                 open_roles.append(other)
                 yield other
@@ -111,7 +130,7 @@ def _candidates(selector: Json, snapshot: Snapshot) -> Iterable[str]:
         if each.get("operator") in ("In", "Exists")
     ]
     if not wanted:
-        return [name for namespace, name in snapshot.roles if not namespace]
+        return (name for namespace, name in snapshot.roles if not namespace)
     return min((snapshot.labelled_roles.get(key, {}) for key in wanted), key=len)
 
 
@@ -126,9 +145,15 @@ def grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...]:
     return tuple(_granted(account_subjects(account), snapshot))
 
 
-def own_grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...]:
-    """What bindings of the ServiceAccount itself grant, without those of its groups."""
-    return tuple(_granted(account_subjects(account)[:1], snapshot))
+def own_grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...] | None:
+    """What bindings of the ServiceAccount itself grant, without those of its groups; None where that is more than a
+    review looks at.
+    """
+    own = account_subjects(account)[:1]
+    if len(snapshot.subject_bindings.get(own[0], ())) > MOST_BINDINGS:
+        return None
+    found = tuple(islice(_granted(own, snapshot), MOST_RULES + 1))
+    return found if len(found) <= MOST_RULES else None
 
 
 def _granted(subjects: Iterable[Subject], snapshot: Snapshot) -> Iterator[Grant]:

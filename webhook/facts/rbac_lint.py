@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 
 from msgspec.structs import replace
 
-from webhook.facts.rbac import Grant, Placed, bound_role, grants, own_grants, role_rules
+from webhook.facts.rbac import MOST_BINDINGS, Grant, Placed, bound_role, grants, own_grants, role_rules
 from webhook.facts.rbac_lint_beyond import beyond
 from webhook.facts.rbac_lint_dra import (
     AUTHORITY,
@@ -42,13 +41,25 @@ from webhook.facts.rbac_profile import (
     holders,
 )
 from webhook.kube.finding import SEVERITY_ORDER, Finding
-from webhook.kube.rbac import PolicyRule, Role, RoleBinding
-from webhook.kube.snapshot import Key, Snapshot
+from webhook.kube.rbac import PolicyRule, Role, RoleBinding, RoleKey
+from webhook.kube.snapshot import Snapshot
 
-# Findings of one rule about one role, and accounts that have it for which it is seen whether something is missing: a
-# role may have thousands of rules, and be bound in thousands of namespaces.
+# Findings of one rule about one role, and different accounts that have it for which it is judged: a role may have
+# thousands of rules, and be bound in thousands of namespaces.
 MOST_ALIKE, MOST_ACCOUNTS = 8, 16
 
+# What is asked of each rule, by the name of the finding; the first two also of one about all resources.
+_ALWAYS = (
+    ("rbac-everything", everything),
+    ("rbac-dead-grant", dead_grant),
+    ("rbac-driver-without-names", driver_without_names),
+    ("rbac-binding-ineffective", ineffective_binding),
+)
+_OF_HOLDER = (
+    ("rbac-arbitrary-node", arbitrary_node),
+    ("rbac-other-driver", other_driver),
+    ("rbac-binding-in-node-plugin", binding_of_driver),
+)
 _BUILT_IN = frozenset({"cluster-admin", "admin", "edit", "view"})
 
 
@@ -68,7 +79,7 @@ def role_problems(
     whom = holders(role, snapshot)
     if not whom and not role.aggregates and not any(map(of_dra, role.rules)):
         return []
-    rules = _placed(role, snapshot)
+    rules = _placed(role, snapshot, role.namespace, not role.namespace and _cluster_wide(role, snapshot))
     bindings = bindings_of(role, snapshot) if whom or _any_authority(rules) else ()
     found: list[Iterable[Finding]] = [annotation_problems(role), aggregated(role, rules), shared_subjects(bindings)]
     found.append(_of_rules(rules, whom, snapshot))
@@ -90,9 +101,7 @@ def binding_problems(binding: RoleBinding, snapshot: Snapshot, guarded: bool | N
     named = [holder for each in accounts if (holder := account_holder(each, snapshot)) is not None]
     if role is None:
         return _limited(_without_role(binding, named))
-    rules = [
-        Placed(rule, "roleRef", binding.namespace, not binding.namespace) for rule, _ in role_rules(role, snapshot)
-    ]
+    rules = _placed(role, snapshot, binding.namespace, not binding.namespace, "roleRef: ")
     said = annotated(role)
     shared = [binding] if said is not None or _any_authority(rules) else []
     found: list[Iterable[Finding]] = [shared_subjects(shared, inside=True)]
@@ -131,50 +140,55 @@ def account_problems(
     return _limited(chain.from_iterable(found))
 
 
-def _placed(role: Role, snapshot: Snapshot) -> list[Placed]:
-    """The rules of ``role`` at their paths; those of other roles that it is still to get at that of its selectors."""
-    everywhere = not role.namespace and _cluster_wide(role, snapshot)
-    found = [Placed(rule, f"rules[{index}]", role.namespace, everywhere) for index, rule in enumerate(role.rules)]
+def _placed(role: Role, snapshot: Snapshot, namespace: str, everywhere: bool, before: str = "") -> list[Placed]:
+    """The rules of ``role`` at their paths, ``before`` before each; those of other roles that it is still to get at
+    that of its selectors.
+    """
+    found = [Placed(rule, f"{before}rules[{index}]", namespace, everywhere) for index, rule in enumerate(role.rules)]
     if role.aggregates:
-        known = set(role.rules)
+        known, place = set(role.rules), _Places()
         found += [
-            Placed(rule, f"aggregationRule (ClusterRole {source.name})", "", everywhere)
+            Placed(rule, f"{before}aggregationRule ({place.of(rule, source)})", namespace, everywhere)
             for rule, source in role_rules(role, snapshot)
             if rule not in known
         ]
     return found
 
 
+class _Places:
+    """Where rules stand in their roles: ``ClusterRole NAME: rules[0]``."""
+
+    def __init__(self) -> None:
+        self._known: dict[RoleKey, dict[PolicyRule, int]] = {}
+
+    def of(self, rule: PolicyRule, role: Role) -> str:
+        """The place of ``rule``, which is one of ``role``."""
+        known = self._known.get(role.reference)
+        if known is None:
+            known = {each: index for index, each in reversed(list(enumerate(role.rules)))}
+            self._known[role.reference] = known
+        return f"{role.kind} {'/'.join(filter(None, role.key))}: rules[{known[rule]}]"
+
+
 def _cluster_wide(role: Role, snapshot: Snapshot) -> bool:
     """Whether a ClusterRole may be bound in the whole cluster."""
     looked = list(bindings_of(role, snapshot))
-    more = len(snapshot.role_bindings.get(role.reference, ())) > len(looked)
-    return more or not looked or any(not each.namespace for each in looked)
+    return len(looked) in (0, MOST_BINDINGS) or any(not each.namespace for each in looked)
 
 
 def _granted(granted: Iterable[Grant]) -> list[Placed]:
-    indexes: dict[tuple[str, str, str], dict[PolicyRule, int]] = {}
-    found = []
-    for each in granted:
-        role = each.role
-        if role.reference not in indexes:
-            indexes[role.reference] = {rule: index for index, rule in reversed(list(enumerate(role.rules)))}
-        path = f"{role.kind} {_name(role.key)}: rules[{indexes[role.reference][each.rule]}]"
-        found.append(Placed(each.rule, path, each.namespace, not each.namespace))
-    return found
-
-
-def _name(key: Key) -> str:
-    return "/".join(filter(None, key))
+    place = _Places()
+    return [Placed(each.rule, place.of(each.rule, each.role), each.namespace, not each.namespace) for each in granted]
 
 
 def _alike(whom: Iterable[Holder]) -> list[Holder]:
-    """Of all holders with the same profiles one: by itself a rule is as good or bad for each of them."""
-    found: list[Holder] = []
+    """Of all holders with the same profiles one, at most ``MOST_ACCOUNTS``: by itself a rule is as good or bad for each
+    of them.
+    """
+    found: dict[object, Holder] = {}
     for holder in whom:
-        if not any((holder.profiles, holder.profile) == (each.profiles, each.profile) for each in found):
-            found.append(holder)
-    return found
+        found.setdefault((frozenset(holder.profiles.items()), holder.profile), holder)
+    return list(found.values())[:MOST_ACCOUNTS]
 
 
 def _any_authority(rules: Iterable[Placed]) -> bool:
@@ -184,29 +198,39 @@ def _any_authority(rules: Iterable[Placed]) -> bool:
 def _of_rules(rules: Iterable[Placed], whom: Sequence[Holder], snapshot: Snapshot) -> Iterator[Finding]:
     """What each rule tells by itself; of rules that are not for somebody, those about devices."""
     kinds: list[Holder | None] = [*_alike(whom)] or [None]
-    for placed in rules:
-        if not whom and not of_dra(placed.rule):
+    told: dict[str, set[Finding]] = {}
+    for placed, holder in product(rules, kinds):
+        if holder is None and not of_dra(placed.rule):
             continue
-        whole = takes_everything(placed.rule)
-        for holder in kinds:
-            yield from everything(placed, holder)
-            yield from dead_grant(placed, holder)
-            if whole:
-                continue
-            yield from driver_without_names(placed, holder)
-            yield from ineffective_binding(placed, holder)
-            if holder is not None:
-                yield from arbitrary_node(placed, holder)
-                yield from other_driver(placed, holder)
-                yield from binding_of_driver(placed, holder)
-                yield from beyond(placed, holder, snapshot)
+        # Nobody reads the thousandth of a kind, and each of them is some work to write down.
+        full = {rule for rule, alike in told.items() if len(alike) > MOST_ALIKE}
+        for each in _of_rule(placed, holder, snapshot, full):
+            told.setdefault(each.rule, set()).add(each)
+            yield each
+
+
+def _of_rule(placed: Placed, holder: Holder | None, snapshot: Snapshot, full: Collection[str]) -> Iterator[Finding]:
+    whole = takes_everything(placed.rule)
+    for name, check in _ALWAYS[:2] if whole else _ALWAYS:
+        if name not in full:
+            yield from check(placed, holder)
+    if holder is None or whole:
+        return
+    for name, judge in _OF_HOLDER:
+        if name not in full:
+            yield from judge(placed, holder)
+    yield from beyond(placed, holder, snapshot, full)
 
 
 def _lacking(rules: Sequence[Placed], holder: Holder, snapshot: Snapshot, path: str) -> Iterator[Finding]:
-    """What claim status cannot be written without: of all roles of an account, where one has this role."""
-    if any(grants_any(each.rule, *asked) for each in rules for asked in AUTHORITY):
-        other = _granted(own_grants(holder.account, snapshot)) if holder.account[1] else []
-        yield from missing_driver([*rules, *other], holder, path)
+    """What claim status cannot be written without: of all roles of an account, where one has this role. Nothing of an
+    account that has more of them than a review looks at.
+    """
+    if not any(grants_any(each.rule, *asked) for each in rules for asked in AUTHORITY):
+        return
+    other = own_grants(holder.account, snapshot) if holder.account[1] else ()
+    if other is not None:
+        yield from missing_driver([*rules, *_granted(other)], holder, path)
 
 
 def _without_role(binding: RoleBinding, named: Sequence[Holder]) -> Iterator[Finding]:
@@ -218,18 +242,18 @@ def _without_role(binding: RoleBinding, named: Sequence[Holder]) -> Iterator[Fin
 
 
 def _limited(found: Iterable[Finding]) -> list[Finding]:
-    """``found`` without what was said before, and of each rule no more than ``MOST_ALIKE``; the last tells of more."""
+    """``found`` without what was said before, the gravest first, and of each rule no more than ``MOST_ALIKE``: the last
+    of them says that there are more.
+    """
     kept: dict[str, dict[Finding, None]] = {}
-    more: Counter[str] = Counter()
     for each in found:
         alike = kept.setdefault(each.rule, {})
-        if each in alike:
-            continue
-        if len(alike) < MOST_ALIKE:
+        if len(alike) <= MOST_ALIKE:
             alike[each] = None
-        else:
-            more[each.rule] += 1
-    for rule, count in more.items():
-        *first, last = kept[rule]
-        kept[rule] = dict.fromkeys([*first, replace(last, has=f"{last.has} (and {count} more like it)")])
-    return sorted(chain.from_iterable(kept.values()), key=lambda each: SEVERITY_ORDER[each.severity])
+    told: list[Finding] = []
+    for alike in kept.values():
+        rows = list(alike)[:MOST_ALIKE]
+        if len(alike) > MOST_ALIKE:
+            rows[-1] = replace(rows[-1], has=f"{rows[-1].has}, and more like it")
+        told += rows
+    return sorted(told, key=lambda each: SEVERITY_ORDER[each.severity])

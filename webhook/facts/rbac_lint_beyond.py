@@ -106,13 +106,13 @@ _POWERS = (
 )
 
 
-def beyond(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Finding]:
+def beyond(placed: Placed, holder: Holder, snapshot: Snapshot, full: Collection[str] = ()) -> Iterator[Finding]:
     """What ``holder`` has by one rule and does not need: ``rbac-claim-write``, ``rbac-device-policy-write``,
-    ``rbac-node-write``, ``rbac-escalation``, ``rbac-token-minting`` and ``rbac-guard-write``.
+    ``rbac-node-write``, ``rbac-escalation``, ``rbac-token-minting`` and ``rbac-guard-write``; not those in ``full``.
     """
     rule = placed.rule
     for power in _POWERS:
-        if power.group not in rule.api_groups and "*" not in rule.api_groups:
+        if power.rule in full or (power.group not in rule.api_groups and "*" not in rule.api_groups):
             continue
         if (power.drivers_only and holder.allocates) or (power.cluster and not placed.everywhere):
             continue
@@ -124,9 +124,12 @@ def beyond(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Findi
         verbs = _verbs(rule, WRITES[:-1])
         if verbs and grants_any(rule, SLICES, verbs):
             yield _finding("rbac-device-policy-write", placed, verbs, [SLICES], "an allocator only reads them", holder)
-    yield from _impersonation(placed, holder)
-    yield from _minting(placed, holder, snapshot)
-    yield from _guard(placed, holder)
+    if "rbac-escalation" not in full:
+        yield from _impersonation(placed, holder)
+    if "rbac-token-minting" not in full:
+        yield from _minting(placed, holder, snapshot)
+    if "rbac-guard-write" not in full:
+        yield from _guard(placed, holder)
 
 
 def _impersonation(placed: Placed, holder: Holder) -> Iterator[Finding]:

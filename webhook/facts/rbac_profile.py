@@ -7,15 +7,15 @@ from itertools import islice
 
 from msgspec import Struct
 
+from webhook.facts.rbac import MOST_BINDINGS, collectors
 from webhook.kube.rbac import ACCOUNT, Role, RoleBinding
 from webhook.kube.rollout import PROFILES
 from webhook.kube.snapshot import Key, Snapshot
 
 NODE_LOCAL, MULTI_NODE, ALLOCATOR = "NodeLocal", "MultiNode", "Allocator"
 
-# Bindings of a role, and subjects of them, that one write of the role looks at: it must cost the same in any cluster.
-# The others are looked at by themselves, in a sweep.
-MOST_BINDINGS, MOST_SUBJECTS = 256, 1024
+# Subjects of a role's bindings that one write of the role looks at; the others are looked at by themselves, in a sweep.
+MOST_SUBJECTS = 1024
 # Drivers that the annotations of a role may name.
 MOST_DRIVERS = 64
 
@@ -58,7 +58,8 @@ class Holder(Struct, frozen=True):
     def told(self) -> str:
         """How messages call it: ``a NodeLocal writer of gpu.example.com``."""
         kinds = " and ".join(each for each in PROFILES if each in self.all_profiles)
-        return f"a {kinds} writer of {listed(self.profiles)}" if self.profiles else f"a {kinds} writer"
+        writer = f"an {kinds} writer" if kinds.startswith(ALLOCATOR) else f"a {kinds} writer"
+        return f"{writer} of {listed(self.profiles)}" if self.profiles else writer
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
@@ -106,6 +107,9 @@ def bound_accounts(bindings: Iterable[RoleBinding]) -> list[Key]:
 
 
 def bindings_of(role: Role, snapshot: Snapshot) -> Iterator[RoleBinding]:
-    """The bindings of ``role``, at most ``MOST_BINDINGS``."""
-    for key in islice(snapshot.role_bindings.get(role.reference, ()), MOST_BINDINGS):
+    """The bindings of ``role``, then those of the roles that have its rules too; at most ``MOST_BINDINGS``."""
+    keys = (
+        key for each in (role, *collectors(role, snapshot)) for key in snapshot.role_bindings.get(each.reference, ())
+    )
+    for key in islice(keys, MOST_BINDINGS):
         yield snapshot.bindings[key]

@@ -1,0 +1,123 @@
+"""R09 to R14: each row of the table accepted and rejected."""
+
+import pytest
+
+from tests.facts.roles import GPU, binding_object, judged, role_object, role_of, rollout, rule, rules_of, world
+from webhook.facts.rbac_lint import role_problems
+
+RBAC, ADMISSION, AUTHENTICATION = (
+    "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io",
+    "authentication.k8s.io",
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "found"),
+    [
+        # R09
+        (rule("resourceclaims", "update"), {"claim-write"}),
+        (rule("resourceclaims", "deletecollection"), {"claim-write"}),
+        (rule("resourceclaimtemplates", "create"), {"claim-write"}),
+        (rule("resourceclaims resourceclaimtemplates", "get list watch"), set()),
+        # R10
+        (rule("deviceclasses", "patch"), {"device-policy-write"}),
+        (rule("devicetaintrules", "create"), {"device-policy-write"}),
+        (rule("devicetaintrules/status", "patch"), {"device-policy-write"}),
+        (rule("resourceslices", "get deletecollection"), {"device-policy-write"}),
+        (rule("deviceclasses", "get list watch"), set()),
+        # R11
+        (rule("nodes", "patch", group=""), {"node-write"}),
+        (rule("nodes/status", "update", "n1", group=""), {"node-write"}),
+        (rule("nodes/proxy", "get", group=""), {"node-write"}),
+        (rule("pods/exec", "get", group=""), {"node-write"}),
+        (rule("pods/exec", "create", group=""), {"node-write"}),
+        (rule("pods", "delete", group=""), {"node-write"}),
+        (rule("pods/status pods/binding", "create patch", group=""), {"node-write"}),
+        (rule("secrets", "list", group=""), {"node-write"}),
+        (rule("secrets", "get", group=""), set()),
+        (rule("nodes pods events", "get list watch", group=""), set()),
+        (rule("events", "create patch", group=""), set()),
+        # R12
+        (rule("clusterroles", "bind", group=RBAC), {"escalation"}),
+        (rule("roles", "escalate", group=RBAC), {"escalation"}),
+        (rule("clusterroles", "get list", group=RBAC), set()),
+        (rule("users groups", "impersonate", group=""), {"escalation"}),
+        (rule("serviceaccounts", "*", group=""), {"escalation"}),
+        (
+            rule("userextras/authentication.kubernetes.io/node-name", "impersonate", group=AUTHENTICATION),
+            {"escalation"},
+        ),
+        (rule("serviceaccounts", "impersonate:serviceaccount", group=AUTHENTICATION), {"escalation"}),
+        (rule("pods", "impersonate-on:associated-node:list", group=""), {"escalation"}),
+        # R13
+        (rule("serviceaccounts/token", "create", group=""), {"token-minting"}),
+        (rule("serviceaccounts/token", "create", "somebody-else", group=""), set()),
+        (rule("serviceaccounts", "create", group=""), set()),
+        (rule("pods", "create", group=""), {"node-write", "token-minting"}),
+        # R14
+        (rule("validatingwebhookconfigurations", "patch", group=ADMISSION), {"guard-write"}),
+        (rule("validatingadmissionpolicybindings", "delete", group=ADMISSION), {"guard-write"}),
+        (rule("*", "*", group=ADMISSION), {"guard-write"}),
+        (rule("mutatingwebhookconfigurations", "update", "allocguard", group=ADMISSION), {"guard-write"}),
+        # Its own webhook.
+        (rule("mutatingwebhookconfigurations", "update", "gpu-webhook", group=ADMISSION), set()),
+        (rule("validatingwebhookconfigurations", "get list watch", group=ADMISSION), set()),
+        (rule("namespaces", "patch", group=""), {"guard-write"}),
+        (rule("namespaces", "get", group=""), set()),
+        # Not a verb of these, and other groups with resources of these names.
+        (rule("deviceclasses", "use"), set()),
+        (rule("nodes", "patch", group="metrics.example"), set()),
+    ],
+)
+def test_a_driver(one, found) -> None:
+    assert rules_of(judged(one)) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "found"),
+    [
+        # What a scheduler does beside allocating.
+        (rule("pods/binding pods/status pods", "create patch delete", group=""), {"token-minting"}),
+        (rule("pods/binding pods/status", "create patch", group=""), set()),
+        (rule("resourceclaims", "update patch"), set()),
+        (rule("nodes", "patch", group=""), {"node-write"}),
+        (rule("resourceslices", "create"), {"device-policy-write"}),
+        (rule("resourceslices deviceclasses", "get list watch"), set()),
+        (rule("pods/exec", "create", group=""), {"node-write"}),
+    ],
+)
+def test_an_allocator(one, found) -> None:
+    assert rules_of(judged(one, profile="Allocator", drivers=[])) == found
+
+
+def test_a_finding_shows_what_is_needed_of_the_same_resource() -> None:
+    [found] = judged(rule("nodes", "get patch", group=""))
+    assert found.fix == 'use {apiGroups: [""], resources: [nodes], verbs: [get]}'
+    [found] = judged(rule("secrets", "list", group=""))
+    assert found.fix == "take it away"
+
+
+def test_tokens_and_pods_in_the_namespaces_of_drivers() -> None:
+    minting = rule("serviceaccounts/token", "create", "plugin", group="")
+    assert rules_of(_known(minting)) == {"token-minting"}
+    assert rules_of(_known(rule("serviceaccounts/token", "create", "other", group=""))) == set()
+    pods = rule("pods", "create", group="")
+    assert rules_of(_known(pods, namespace="gpu")) == {"node-write", "token-minting"}
+    assert rules_of(_known(pods, namespace="apart")) == {"node-write"}
+    assert rules_of(_known(minting, namespace="apart")) == set()
+
+
+def test_what_is_in_no_namespace_is_not_granted_within_one() -> None:
+    cluster = rule("nodes", "patch", group=""), rule("deviceclasses", "patch"), rule("secrets", "list", group="")
+    admission = rule("validatingwebhookconfigurations", "patch", group=ADMISSION)
+    assert rules_of(_known(*cluster, admission, namespace="gpu")) == set()
+    # But a namespace is within itself.
+    assert rules_of(_known(rule("namespaces", "patch", group=""), namespace="gpu")) == {"guard-write"}
+
+
+def _known(*rules, namespace=""):
+    """A role that a DriverRollout's account has."""
+    role = role_object(*rules, namespace=namespace)
+    binding = binding_object(namespace=namespace, kind="Role" if namespace else "ClusterRole")
+    return role_problems(role_of(role), world(rollout(GPU), binding))
