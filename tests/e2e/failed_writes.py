@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import yaml
+
 from tests.e2e.client import ApiError, Client, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.guard import register
@@ -18,24 +20,19 @@ from tests.e2e.recorder import refuse
 from tests.e2e.scenes import cpu_claim, shared_cpus
 from tests.e2e.waiting import eventually
 
+COMPONENT = Path(__file__).parents[2] / "deploy" / "components" / "audit"
 GROUP = "resource.k8s.io"
 FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
 LEVELS = ("Metadata", "Request", "RequestResponse")
 
 
 def audit_policy(folder: Path) -> Path:
-    """The policy that writes down status writes of claims, in namespaces of clusters with the tag of a level at it."""
-    rule = {"resources": [{"group": GROUP, "resources": ["resourceclaims/status"]}]}
-    rules = [{"level": level, **rule, "namespaces": [f"test-{level.lower()}"]} for level in LEVELS]
-    body = {
-        "apiVersion": "audit.k8s.io/v1",
-        "kind": "Policy",
-        "omitStages": ["RequestReceived"],
-        "omitManagedFields": True,
-        "rules": [*rules, {"level": "None"}],
-    }
+    """The policy that we ship, in namespaces of clusters that have the tag of a level at that level."""
+    policy = yaml.safe_load((COMPONENT / "policy.yaml").read_text())
+    [rule, last] = policy["rules"]
+    policy["rules"] = [{**rule, "level": level, "namespaces": [f"test-{level.lower()}"]} for level in LEVELS] + [last]
     file = folder / "audit-policy.json"
-    file.write_text(json.dumps(body))
+    file.write_text(json.dumps(policy))
     return file
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from tests.e2e.client import Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import API_SERVER
-from tests.e2e.failed_writes import LEVELS, ROWS, Scene, audit_policy
+from tests.e2e.failed_writes import COMPONENT, LEVELS, ROWS, Scene, audit_policy
 from tests.e2e.guard import Guard
 from tests.e2e.guarding import asked, definitions
 from tests.e2e.kinds import path
@@ -29,17 +28,17 @@ COUNT = "allocguard_status_write_failures_total"
 
 def sink(folder: Path, guard: Guard) -> list[str]:
     """Flags of an API server that sends its audit events to ``guard``, and writes them to ``folder`` too."""
-    authority = b64encode(guard.authority).decode()
-    server = {"server": f"{guard.url}/audit", "certificate-authority-data": authority}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "guard", "cluster": server}],
-        "users": [{"name": "apiserver", "user": {"token": TOKEN}}],
-        "contexts": [{"name": "audit", "context": {"cluster": "guard", "user": "apiserver"}}],
-        "current-context": "audit",
-    }
-    (folder / "audit.kubeconfig").write_text(json.dumps(config))
+    shipped = (COMPONENT / "kubeconfig.yaml").read_text()
+    for ours, here in (
+        ("https://CLUSTER-IP", guard.url),
+        # The certificate of the test is for that name, too.
+        ("allocguard.allocguard-system.svc", "localhost"),
+        ("/etc/kubernetes/allocguard/ca.crt", str(guard.certificates / "ca.crt")),
+        ("/etc/kubernetes/allocguard/token", str(folder / "token")),
+    ):
+        assert shipped.count(ours) == 1
+        shipped = shipped.replace(ours, here)
+    (folder / "audit.kubeconfig").write_text(shipped)
     return [
         f"--audit-policy-file={audit_policy(folder)}",
         f"--audit-webhook-config-file={folder / 'audit.kubeconfig'}",

@@ -262,6 +262,19 @@ def test_d13_a_deleted_pods_claim_stays_charged_until_its_allocation_is_gone() -
     assert page(world(node(), slice_of(GRP), held)).account.resources["cpu"].claims == 0
 
 
+def test_a_claim_whose_status_could_not_be_written_stays_charged() -> None:
+    """Nobody could report on its devices, or reserve it: what is charged is what was allocated, as long as it is."""
+    user = pod("p1", container(claims=("c1",)), claims=("c1",))
+    reported = {"driver": DRIVER, "pool": "n1", "device": "grp", "conditions": [{"type": "Ready", "status": "True"}]}
+    for devices in ([reported], [], None):
+        for pods in (("p1",), ()):
+            held = allocated("c1", shared(), pods=pods)
+            held["status"]["devices"] = devices
+            made = page(world(node(), slice_of(GRP), held, user))
+            assert [(charge.amount, charge.name) for charge in made.charges] == [(4, "c1")]
+            assert made.account.resources["cpu"].claims == 4
+
+
 def test_e8_a_claim_is_charged_when_its_pod_no_longer_knows_it() -> None:
     user = pod("p1", container(claims=("c1",)))
     user["spec"]["resourceClaims"] = [{"name": "c1", "resourceClaimTemplateName": "t"}]

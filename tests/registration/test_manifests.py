@@ -36,7 +36,8 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
         pytest.skip("kubectl is not on the path")
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     components = [
-        f"../deploy/components/{name}" for name in ("cert-manager", "network-policy", "free-claims", "gate-probe")
+        f"../deploy/components/{name}"
+        for name in ("cert-manager", "network-policy", "free-claims", "gate-probe", "audit")
     ]
     image = {"name": "allocguard", "newName": "registry.example/allocguard", "newTag": "2"}
     recipe = {"resources": ["../deploy/overlays/audit"], "components": components, "images": [image]}
@@ -53,6 +54,10 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     assert container(objects)["image"] == "registry.example/allocguard:2"
     named = {each["spec"]["secretName"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
     assert "--certs-secret=$(NAMESPACE)/allocguard-certs" in container(objects)["args"]
+    assert container(objects)["args"][-1] == "--audit-token-file=/run/allocguard-audit/token"
+    assert container(objects)["volumeMounts"][-1]["mountPath"] == "/run/allocguard-audit"
+    volumes = by_kind(objects)["Deployment", "allocguard"]["spec"]["template"]["spec"]["volumes"]
+    assert volumes[-1]["secret"]["secretName"] == "allocguard-audit"
     assert named["allocguard-certs"]["dnsNames"][0] == f"allocguard.{NAMESPACE}.svc"
     assert by_kind(objects)["NetworkPolicy", "allocguard"]
     [rule] = by_kind(objects)["ClusterRole", "allocguard-gate-probe"]["rules"]
