@@ -76,3 +76,12 @@ def test_gauges_are_asked_for_at_each_scrape() -> None:
     metrics = Metrics(lambda: [gauge("rollout_hold", "held", ["driver"], [(["d"], next(values))])])
     assert 'allocguard_rollout_hold{driver="d"} 1.0' in lines(metrics)
     assert 'allocguard_rollout_hold{driver="d"} 2.0' in lines(metrics)
+
+
+def test_findings_about_roles_are_those_of_the_last_look() -> None:
+    metrics = Metrics()
+    assert not [line for line in lines(metrics) if line.startswith("allocguard_rbac_findings{")]
+    metrics.role_findings({("rbac-everything", "error"): 2, ("rbac-unused-status", "info"): 1})
+    assert 'allocguard_rbac_findings{rule="rbac-everything",severity="error"} 2.0' in lines(metrics)
+    metrics.role_findings({})
+    assert not [line for line in lines(metrics) if line.startswith("allocguard_rbac_findings{")]

@@ -24,16 +24,17 @@ from webhook.controllers.trouble import Once, Trouble
 from webhook.facts.rbac_lint import account_problems
 from webhook.facts.rbac_profile import account_holder
 from webhook.facts.rbac_survey import Surveyed, whole_survey
+from webhook.facts.reporting import reporting_drivers
 from webhook.kube.finding import Finding
 from webhook.kube.rbac import ACCOUNT, BINDINGS, ROLES
 from webhook.kube.snapshot import Snapshot
 from webhook.registration.slice_guards import SliceGuards, remembered
 from webhook.store.policies import PolicyStore
-from webhook.telemetry.log import Log
+from webhook.telemetry.log import Level, Log
 
 # Seconds between two looks without any change, and after one at which something was not answered; in which changes are
-# gathered; for how many times as long as a look takes there is none; and for how long one keeps the loop from others.
-EVERY, AGAIN, GATHER, SHARE, SLICE = 600.0, 60.0, 2.0, 20.0, 0.005
+# gathered; and for how many times as long as a look takes there is none.
+EVERY, AGAIN, GATHER, SHARE = 600.0, 60.0, 2.0, 20.0
 # Findings that are logged one by one at one look.
 TOLD = 100
 _KINDS = frozenset({*ROLES, *BINDINGS})
@@ -113,15 +114,9 @@ class RbacSweep:
     async def look(self) -> None:
         """Look at everything once, and tell what is new and what is over."""
         snapshot = self._cluster.snapshot
-        found: dict[Told, Finding] = {}
         self._problem = ""
-        guarded = remembered(await self._guards(), snapshot, self._clock())
-        since = time.monotonic()
-        for each in whole_survey(snapshot, guarded):
-            _add(found, each)
-            if time.monotonic() - since > SLICE:
-                await asyncio.sleep(0)
-                since = time.monotonic()
+        # In a thread: what the loop follows meanwhile must not wait.
+        found = await asyncio.to_thread(_survey, snapshot, await self._guards(), self._clock())
         await self._ask(found, snapshot)
         self._tell(found)
 
@@ -158,7 +153,8 @@ class RbacSweep:
         new = [key for key in found if key not in self._known]
         for key in new[:TOLD]:
             finding = found[key]
-            self._log.write("warning", "role finding", **_fields(key), severity=finding.severity, fix=finding.fix)
+            level: Level = "info" if finding.severity == "info" else "warning"
+            self._log.write(level, "role finding", **_fields(key), severity=finding.severity, fix=finding.fix)
         if len(new) > TOLD:
             self._log.write("warning", "more role findings", count=len(new) - TOLD)
         over = [key for key in self._known if key not in found]
@@ -167,6 +163,13 @@ class RbacSweep:
         self._known = found
         self._counts = Counter(each.severity for each in found.values())
         self.on_findings(Counter((each.rule, each.severity) for each in found.values()))
+
+
+def _survey(snapshot: Snapshot, guards: SliceGuards | None, now: datetime) -> dict[Told, Finding]:
+    found: dict[Told, Finding] = {}
+    for each in whole_survey(snapshot, remembered(guards, snapshot, now), reporting_drivers(snapshot)):
+        _add(found, each)
+    return found
 
 
 def _add(found: dict[Told, Finding], each: Surveyed) -> None:
