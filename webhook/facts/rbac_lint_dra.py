@@ -204,8 +204,8 @@ def missing_driver(rules: Sequence[Placed], holder: Holder, path: str) -> Iterat
     if holder.allocates and not holder.drives:
         everywhere = [each.rule for each in rules if each.everywhere]
         bound = {verb for verb in STATUS_VERBS if any(covers(rule, DRA, BINDING, verb) for rule in everywhere)}
-        if status != bound and not named:
-            yield _missing(path, *_beside(status, bound, "", BINDING), holder, status | bound)
+        if not named:
+            yield from _apart(path, status, bound, "", BINDING, holder)
         return
     if named or any(grants_any(rule, BINDING, STATUS_VERBS) for rule in granted):
         return
@@ -220,9 +220,8 @@ def missing_driver(rules: Sequence[Placed], holder: Holder, path: str) -> Iterat
             if any("" in asked[f"{p}{verb}"] or driver in asked[f"{p}{verb}"] for p in prefixes)
             or (not driver and any(asked[f"{p}{verb}"] for p in prefixes))
         }
-        if status != reported:
-            what = f"{DRIVER} of {driver}" if driver else DRIVER
-            yield _missing(path, *_beside(status, reported, prefixes[0], what), holder, status | reported)
+        what = f"{DRIVER} of {driver}" if driver else DRIVER
+        yield from _apart(path, status, reported, prefixes[0], what, holder)
 
 
 def _named(rules: Sequence[PolicyRule], verb: str) -> set[str]:
@@ -231,13 +230,16 @@ def _named(rules: Sequence[PolicyRule], verb: str) -> set[str]:
     return {name for names in granted for name in names}
 
 
-def _beside(status: set[str], asked: set[str], prefix: str, what: str) -> tuple[str, str]:
-    lacking, idle = sorted(status - asked), sorted(asked - status)
+def _apart(path: str, status: set[str], asked: set[str], prefix: str, what: str, holder: Holder) -> Iterator[Finding]:
+    """Verbs of status writes without what is asked for with them, or that alone. More of the latter does no harm."""
+    lacking = sorted(status - asked)
     if lacking:
         has = f"{', '.join(lacking)} on {STATUS} without {', '.join(prefix + verb for verb in lacking)} on {what}"
-        return has, "both: the API server refuses such writes with 422 from 1.36 on"
-    has = f"{', '.join(prefix + verb for verb in idle)} on {what} without {', '.join(idle)} on {STATUS}"
-    return has, "both: the API server refuses such writes with 403"
+        yield _missing(path, has, "both: the API server refuses such writes with 422 from 1.36 on", holder, status)
+    elif asked and not status:
+        verbs = sorted(asked)
+        has = f"{', '.join(prefix + verb for verb in verbs)} on {what} without {', '.join(verbs)} on {STATUS}"
+        yield _missing(path, has, "both: the API server refuses such writes with 403", holder, asked)
 
 
 def _missing(path: str, has: str, needs: str, holder: Holder, verbs: Collection[str]) -> Finding:
