@@ -14,10 +14,11 @@ from webhook.cluster.files import documents
 from webhook.cluster.kinds import KINDS
 from webhook.cluster.trim import trimmed
 from webhook.kube.documents import Document
+from webhook.kube.rbac import BINDINGS, ROLES
 from webhook.kube.snapshot import Snapshot
 
 VERSIONS = {kind.name: kind.api_version for kind in KINDS}
-TRIMMED = ("Node", "Pod", "ResourceSlice")
+TRIMMED = ("Node", "Pod", "ResourceSlice", *ROLES, *BINDINGS)
 SAMPLES = ["webhook/cli/example/cluster", "tests/cases/field/base.yaml", "tests/cases/kinds"]
 OBJECTS = [
     *(each.value for each in documents(SAMPLES) if isinstance(each, Document) and each.value.get("kind") in TRIMMED),
@@ -43,6 +44,31 @@ OBJECTS = [
         },
     },
     {
+        "kind": "ClusterRole",
+        "metadata": {
+            "name": "r",
+            "labels": {"a": "b"},
+            "annotations": {"allocguard.dev/profile": "NodeLocal", "allocguard.dev/driver": "d.example", "other": "x"},
+            "managedFields": [{"manager": "m"}],
+        },
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["x"]}],
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"c": "d"}}]},
+    },
+    {
+        "kind": "Role",
+        "metadata": {"name": "r", "namespace": "ns"},
+        "rules": [{"nonResourceURLs": ["/x"], "verbs": ["*"]}],
+    },
+    *(
+        {
+            "kind": kind,
+            "metadata": {"name": "b", "namespace": "ns", "annotations": {"x": "y"}},
+            "roleRef": {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"},
+            "subjects": [{"kind": "ServiceAccount", "name": "s"}, {"kind": "User", "name": "u"}],
+        }
+        for kind in BINDINGS
+    ),
+    {
         "kind": "Node",
         "metadata": {"name": "n", "deletionTimestamp": "2026-11-30T00:00:00Z"},
         "status": {"declaredFeatures": ["A"], "nodeInfo": {"kubeletVersion": "v1"}, "capacity": {"cpu": "1"}},
@@ -55,6 +81,8 @@ def kept(obj: Any, kind: str) -> Any:
     snapshot = Snapshot().put({**obj, "kind": kind, "apiVersion": VERSIONS[kind]})
     if kind == "ResourceSlice":
         return [replace(item, shape=b"") for item in snapshot.slices.values()]
+    if kind in (*ROLES, *BINDINGS):
+        return list((snapshot.roles if kind in ROLES else snapshot.bindings).values())
     return list((snapshot.nodes if kind == "Node" else snapshot.pods).values())
 
 
@@ -69,7 +97,21 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["name", "metadata", "spec", "status", "containers", "devices", "resources", "requests", "conditions"]
+                [
+                    "name",
+                    "metadata",
+                    "spec",
+                    "status",
+                    "containers",
+                    "devices",
+                    "resources",
+                    "requests",
+                    "conditions",
+                    "kind",
+                    "annotations",
+                    "labels",
+                    "verbs",
+                ]
             ),
             inner,
             max_size=4,
@@ -82,6 +124,7 @@ JSON = st.recursive(
 @given(kind=st.sampled_from(TRIMMED), metadata=JSON, spec=JSON, status=JSON)
 def test_any_json_is_kept_as_if_it_had_been_decoded_whole(kind: str, metadata: Any, spec: Any, status: Any) -> None:
     obj = {"metadata": metadata, "spec": spec, "status": status}
+    obj |= {"rules": spec, "aggregationRule": status, "roleRef": status, "subjects": spec}
     assert kept(trimmed(kind, json.dumps(obj).encode()), kind) == kept(obj, kind)
 
 

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from webhook.kube.rbac import Subject, read_binding, read_role
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot, build
 
@@ -224,3 +225,36 @@ def test_the_writers_that_rollouts_name_are_found_by_account() -> None:
     moved = both.put(told("a.example", ("y", "NodeLocal"), ("y", "MultiNode")))
     assert dict(moved.writers) == {("sys", "x"): {"b.example": "Allocator"}, ("sys", "y"): {"a.example": "NodeLocal"}}
     assert dict(moved.remove(told("b.example")).remove(told("a.example")).writers) == {}
+
+
+def test_roles_of_the_cluster_and_of_namespaces_are_apart() -> None:
+    snapshot = build(RBAC, Release())
+    assert {kind: snapshot.keys(kind) for kind in ("ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")} == {
+        "ClusterRole": {("", "same")},
+        "Role": {("ns", "same")},
+        "ClusterRoleBinding": {("", "same")},
+        "RoleBinding": {("ns", "same")},
+    }
+    for obj in RBAC:
+        assert snapshot.knows(obj)
+        assert not snapshot.remove(obj).knows(obj)
+        assert sum(map(snapshot.remove(obj).knows, RBAC)) == len(RBAC) - 1
+    # Without a namespace a Role is none of the cluster.
+    lost = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "same"}}
+    assert set(snapshot.put(lost).roles) == {("", "same"), ("ns", "same"), ("default", "same")}
+
+
+def test_a_role_or_binding_that_changes_leaves_nothing_of_the_old_one_in_an_index() -> None:
+    snapshot = build(RBAC, Release())
+    role = read_role({**RBAC[0], "metadata": {"name": "same", "labels": {"x": "y"}}, "aggregationRule": None})
+    changed = snapshot.with_role(role)
+    assert (set(changed.labelled_roles), set(changed.aggregated_roles)) == ({"x"}, set())
+    subjects = [{"kind": "Group", "name": "g"}]
+    bound = snapshot.with_binding(read_binding({**RBAC[2], "roleRef": {"kind": "ClusterRole"}, "subjects": subjects}))
+    assert set(bound.role_bindings) == {("ClusterRole", "", ""), ("Role", "ns", "same")}
+    account = Subject("ServiceAccount", "ns", "plugin")
+    assert {subject: set(keys) for subject, keys in bound.subject_bindings.items()} == {
+        Subject("Group", "", "g"): {("", "same")},
+        account: {("ns", "same")},
+    }
+    assert set(snapshot.subject_bindings[account]) == {("", "same"), ("ns", "same")}
