@@ -10,6 +10,7 @@ from webhook.kube.rollout import PROFILES
 
 SAMPLES = Path(__file__).parents[1] / "cases" / "samples"
 GOOD, BROAD, POLICY = (SAMPLES / name for name in ("20-rbac-good.yaml", "21-rbac-too-broad.yaml", "22-vap-slices.yaml"))
+GOLDEN = Path(__file__).parent / "golden" / "rbac"
 RBAC, DRA = "rbac.authorization.k8s.io", "resource.k8s.io"
 DRIVER, ACCOUNT = "gpu.example.com", "gpu-system/gpu-plugin"
 
@@ -89,6 +90,25 @@ def scope(lint):
         return json.loads(ran.out)
 
     return scope
+
+
+@pytest.mark.parametrize("output", ["txt", "json", "github"])
+@pytest.mark.parametrize("what", ["lint", "scope"])
+def test_what_is_printed_is_what_the_golden_files_hold(run, monkeypatch, what, output):
+    """In tests/cli/golden/rbac: `allocguard rbac lint roles.yaml --cluster rollout.yaml --at 2026-11-20T09:00:00Z` with
+    `-o` of each format, also with `--for-serviceaccount gpu-system/gpu-plugin`.
+    """
+    monkeypatch.chdir(GOLDEN)
+    scoped = ("--for-serviceaccount", ACCOUNT) if what == "scope" else ()
+    command = ("lint", "roles.yaml", "--cluster", "rollout.yaml", "--at", "2026-11-20T09:00:00Z", *scoped)
+    ran = run("rbac", *command, "-o", output.replace("txt", "text"))
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out == (GOLDEN / f"{what}.{output}").read_text()
+
+
+def test_the_golden_role_to_paste_is_yaml_as_it_stands():
+    pasted = yaml.safe_load((GOLDEN / "scope.txt").read_text().partition("\n---\n")[2])
+    assert pasted == json.loads((GOLDEN / "scope.json").read_text())["narrowest"][0]
 
 
 def test_good_roles_are_fine(run):
@@ -397,3 +417,17 @@ def test_the_narrowest_role_has_both_halves_of_a_report_where_the_account_has_on
         dra("resourceclaims/status", "patch"),
         dra("resourceclaims/driver", "associated-node:patch", names=[DRIVER]),
     ]
+
+
+def test_an_account_that_gets_something_by_what_the_files_hold_is_judged_with_all_that_it_has(found, tmp_path):
+    """The right to allocate comes by a group, from a role that another one collects: no object alone shows it."""
+    extra = role("extra", dra("resourceclaims/binding", "patch"), labels={"collect": "me"})
+    collects = {**role("collects"), "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"collect": "me"}}]}}
+    group = {"kind": "Group", "name": "system:serviceaccounts:gpu-system"}
+    (tmp_path / "rest.yaml").write_text(yaml.safe_dump_all([rollout(), collects, binding("more", "collects", group)]))
+    told = found(extra, options=("--cluster", "rest.yaml"))
+    finding = told["ServiceAccount", "rbac-binding-in-node-plugin"]
+    assert (finding["namespace"], finding["name"], finding["file"]) == ("gpu-system", "gpu-plugin", "roles.yaml")
+    assert finding["message"].startswith("has patch on resourceclaims/binding")
+    untouched = found(role("x", dra("resourceclaims", "get")), options=("--cluster", "rest.yaml"))
+    assert untouched == {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from webhook.cli import sources
 from webhook.cli.console import Unusable, note
+from webhook.facts.rbac import Grant, grants
 from webhook.kube.documents import Document, from_object
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.rbac import ACCOUNT, BINDINGS, GROUP, ROLES, rbac_key
@@ -66,7 +67,8 @@ def world(files: tuple[str, ...], where: Where) -> World:
         snapshot = snapshot.put(document.value)
     if not files:
         return World(snapshot, list(_all(snapshot, LIVE if live else ", ".join(where.clusters))), guards, live)
-    return World(snapshot, list(_judged(found, snapshot)), guards, live)
+    places = {file: index for index, file in enumerate(dict.fromkeys(each.file for each in found))}
+    return World(snapshot, sorted(_judged(found, snapshot), key=lambda each: places[each.file]), guards, live)
 
 
 def _in_files(where: Where, found: Iterable[Document]) -> tuple[Snapshot, SliceGuards | None]:
@@ -138,20 +140,34 @@ def beyond_roles(where: Where, account: Key, holder: Holder | None, known: Seque
 
 
 def _judged(documents: Sequence[Document], snapshot: Snapshot) -> Iterator[Document]:
-    """Those that something is said about alone: roles, bindings, and the accounts of drivers, also where only the
-    DriverRollout that names them is there.
+    """Those that something is said about: roles, bindings, and accounts of drivers, also where these have no document
+    but a DriverRollout that names them, or what they have by a role or a binding that is there.
     """
-    given = {_account(each.value) for each in documents if each.value.get("kind") == ACCOUNT}
+    accounts: dict[Key, Document] = {}
+    files: dict[tuple[str, str, str], str] = {}
     for document in documents:
         kind = document.value.get("kind")
-        if kind in (*ROLES, *BINDINGS) or (kind == ACCOUNT and _account(document.value) in snapshot.writers):
+        if kind in (*ROLES, *BINDINGS):
+            files[key_of(document.value)] = document.file
             yield document
+        elif kind == ACCOUNT:
+            accounts[_account(document.value)] = document
         elif kind == ROLLOUT:
-            writers = read_rollout(document.value).writers
-            for account in dict.fromkeys((each.namespace, each.service_account) for each in writers):
-                if account not in given:
-                    given.add(account)
-                    yield named("v1", ACCOUNT, account, document.file)
+            for each in read_rollout(document.value).writers:
+                account = (each.namespace, each.service_account)
+                accounts.setdefault(account, named("v1", ACCOUNT, account, document.file))
+    for account in sorted(snapshot.writers):
+        held = (key for each in grants(account, snapshot) for key in _having(each))
+        file = next((files[key] for key in held if key in files), "")
+        if file or account in accounts:
+            yield accounts.get(account) or named("v1", ACCOUNT, account, file)
+
+
+def _having(grant: Grant) -> Iterator[tuple[str, str, str]]:
+    """Kind, namespace and name of what gives it: the binding, the role that is bound, the one that has the rule."""
+    yield (grant.binding.kind, *grant.binding.key)
+    yield grant.binding.role
+    yield grant.role.reference
 
 
 def key_of(obj: Json) -> tuple[str, str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.facts.rbac import bound_role
 from webhook.facts.rbac_lint import account_problems, binding_problems, role_problems
@@ -35,22 +36,35 @@ def survey(
     reports: Mapping[str, bool] | None = None,
 ) -> Iterator[Surveyed]:
     """``roles``, ``bindings`` and ``accounts`` (namespace, name) one after the other, in their order, those with which
-    nothing is wrong too; ``reports`` as :func:`role_problems` has it.
+    nothing is wrong too; what is told of one of them is not told of another again. ``reports`` as
+    :func:`role_problems` has it.
     """
-    # By rule and place, or by rule and words for what is about a role as a whole.
     told: set[tuple[str, str]] = set()
+    bound: list[Surveyed] = []
+    for binding in bindings:
+        found = binding_problems(binding, snapshot, _kept(binding, snapshot, guarded))
+        told |= {_in_words(each, binding) for each in found}
+        bound.append(Surveyed(binding.kind, binding.namespace, binding.name, tuple(found)))
     for role in roles:
-        found = role_problems(role, snapshot, reports=reports)
+        found = _untold(role_problems(role, snapshot, reports=reports), told)
         told |= {(each.rule, f"{role.kind} {'/'.join(filter(None, role.key))}: {each.path}") for each in found}
         told |= {(each.rule, each.message) for each in found if each.path == "rules"}
         yield Surveyed(role.kind, role.namespace, role.name, tuple(found))
-    for binding in bindings:
-        found = binding_problems(binding, snapshot, _kept(binding, snapshot, guarded))
-        yield Surveyed(binding.kind, binding.namespace, binding.name, tuple(found))
+    yield from bound
     for account in accounts:
-        found = account_problems(*account, snapshot, guarded(account), reports)
-        rest = tuple(each for each in found if (each.rule, each.path or each.message) not in told)
-        yield Surveyed(ACCOUNT, *account, rest)
+        found = _untold(account_problems(*account, snapshot, guarded(account), reports), told)
+        yield Surveyed(ACCOUNT, *account, tuple(found))
+
+
+def _untold(found: Iterable[Finding], told: Collection[tuple[str, str]]) -> list[Finding]:
+    """Those of ``found`` that were not told at their place, or, of what has none, in these words."""
+    return [each for each in found if (each.rule, each.path or each.message) not in told]
+
+
+def _in_words(finding: Finding, binding: RoleBinding) -> tuple[str, str]:
+    """Rule and message of a finding about ``binding`` as they are told of the role or the account that it binds."""
+    name = "/".join(filter(None, binding.key))
+    return finding.rule, replace(finding, has=f"{finding.has} by {binding.kind} {name}").message
 
 
 def whole_survey(snapshot: Snapshot, guarded: Guarded, reports: Mapping[str, bool] | None = None) -> Iterator[Surveyed]:
