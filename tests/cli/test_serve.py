@@ -4,6 +4,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -127,3 +128,33 @@ def until(true):
     while not true():
         assert time.monotonic() < end, "not within time"
         time.sleep(0.05)
+
+
+def test_audit_events_of_a_log_file_and_by_post(example, tmp_path):
+    """On a cluster in files they are counted and logged, too."""
+    data = Path(__file__).parents[1] / "facts" / "data" / "audit-1.37.jsonl"
+    made = json.loads(data.read_text().splitlines()[0])["event"]
+    made["stageTimestamp"] = ""
+    log, token = tmp_path / "audit.log", tmp_path / "token"
+    log.write_text(f"{json.dumps({**made, 'auditID': 'before'})}\n")
+    token.write_text("t")
+    options = ("--audit-log", str(log), "--audit-token-file", str(token))
+    with serving(example / "cluster", tmp_path / "certs", *options) as ask:
+        until(lambda: b"[+]audit log ok, " in ask("/readyz?verbose", None))
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask("/audit", b"{}")
+        with log.open("a") as file:
+            file.write(f"{json.dumps(made)}\n")
+        counted = b'allocguard_status_write_failures_total{reason="status-role-missing"'
+        until(lambda: counted in ask("/metrics", None))
+        assert b'allocguard_audit_events_total{outcome="failed"} 1.0' in ask("/metrics", None)
+        assert b"1 failed status writes" in ask("/readyz?verbose", None)
+
+
+def test_a_token_file_that_cannot_be_read_ends_it(example, tmp_path):
+    command = [sys.executable, "-m", "webhook.cli", "serve", "--cluster", str(example / "cluster")]
+    command += ["--certs", str(tmp_path / "certs"), "--audit-token-file", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"{tmp_path}/none: cannot be read: no such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr

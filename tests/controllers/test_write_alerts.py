@@ -18,10 +18,11 @@ from tests.controllers.memory import Json, Memory
 from tests.controllers.playing import until
 from tests.facts.test_write_failures import recorded, snapshot_of
 from webhook.controllers import write_alerts
-from webhook.controllers.write_alerts import OUTCOMES, WriteAlerts
+from webhook.controllers.write_alerts import WriteAlerts
 from webhook.facts.write_failures import CAUSES
 from webhook.kube.snapshot import Snapshot
 from webhook.telemetry.log import Log
+from webhook.telemetry.metrics import AUDIT_OUTCOMES
 
 NOW = datetime(2026, 11, 30, 13, 10, tzinfo=UTC)
 
@@ -309,5 +310,5 @@ def test_members_of_any_type(row: str, changes: dict[str, Any], value: object, d
     replica.take(made)
     replica.told()
     assert "error" not in replica.outcomes
-    assert set(replica.outcomes) <= set(OUTCOMES)
+    assert set(replica.outcomes) <= set(AUDIT_OUTCOMES)
     assert {cause for _, cause in replica.failures} <= CAUSES

@@ -71,7 +71,8 @@ def test_every_row_as_it_was_recorded(row: Json) -> None:
     assert tuple((each.cause, each.usual) for each in made) == EXPECTED[row["row"]]
     for each in made:
         text = explained(each).text(POLICY)
-        assert text.startswith(f"{POLICY}/{each.cause}: test-{row['event']['level'].lower()}/{row['row']}: ")
+        node = f" (node {each.allocated_node})" if each.allocated_node else ""
+        assert text.startswith(f"{POLICY}/{each.cause}: test-{row['event']['level'].lower()}/{row['row']}{node}: ")
         assert " has " in text
         assert ", needs " in text
         assert text.endswith((BACKOFF, REREAD, WAIT, NEVER))
@@ -219,6 +220,12 @@ def test_data_that_somebody_else_stored() -> None:
     assert made.cause == "other-driver"
 
 
+def test_whether_a_writer_touched_what_is_said_to_have_changed() -> None:
+    """A strategic patch of reservedFor alone: with the request that is certain, without it only possible."""
+    assert "; where the writer did not touch it: " in explained(failure("opaque-parameters")).text(POLICY)
+    assert "; the writer did not touch it: " in explained(failure("opaque-parameters", level="Request")).text(POLICY)
+
+
 def test_an_event_that_was_cut() -> None:
     """Without the causes the message tells the same, with nothing at all there is still the code."""
     event = deepcopy(recorded("both")["event"])
@@ -278,3 +285,15 @@ def test_a_write_that_passed_is_no_failure() -> None:
     event = deepcopy(recorded("role-missing")["event"])
     event["responseStatus"] = {"metadata": {}, "code": 200}
     assert found(event) == ()
+
+
+def test_the_page_has_every_cause_and_shows_what_is_told() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)`(?: \(([abcd])\))? \| .* \| (.*) \|$", page, re.MULTILINE)
+    assert {cause for cause, _, _ in rows} == CAUSES
+    words = {BACKOFF: "backoff", NEVER: "never as it is", REREAD: "read it again", WAIT: "as `Retry-After` says"}
+    for cause, _, when in rows:
+        assert when.startswith(words[_RETRY.get(cause, NEVER)])
+    usual = {(cause, letter) for each in EXPECTED.values() for cause, letter in each if letter}
+    assert {(cause, letter) for cause, letter, _ in rows if letter} == usual
+    assert f"\n{explained(failure('driver-wrong-names')).text(POLICY)}\n" in page

@@ -85,3 +85,13 @@ def test_findings_about_roles_are_those_of_the_last_look() -> None:
     assert 'allocguard_rbac_findings{rule="rbac-everything",severity="error"} 2.0' in lines(metrics)
     metrics.role_findings({})
     assert not [line for line in lines(metrics) if line.startswith("allocguard_rbac_findings{")]
+
+
+def test_failed_status_writes_and_audit_events():
+    metrics = Metrics()
+    assert 'allocguard_audit_events_total{outcome="failed"} 0.0' in lines(metrics)
+    metrics.audit_events("failed", 3)
+    metrics.write_failure("kubelet", "status-role-missing")
+    found = lines(metrics)
+    assert 'allocguard_audit_events_total{outcome="failed"} 3.0' in found
+    assert 'allocguard_status_write_failures_total{reason="status-role-missing",writer="kubelet"} 1.0' in found

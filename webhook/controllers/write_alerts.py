@@ -33,7 +33,6 @@ from webhook.kube.snapshot import Snapshot
 from webhook.telemetry.log import Log
 
 REASON = "StatusWriteFailed"
-OUTCOMES = ("failed", "written", "repeated", "ignored", "old", "unreadable", "error")
 
 # What may wait to be looked at, and how much of it, before more is turned away until later.
 MOST_WAITING, MOST_BYTES = 20_000, 32 * 1024 * 1024
@@ -158,7 +157,7 @@ class WriteAlerts:
         self.on_events(outcome, 1)
 
     def _outcome(self, raw: bytes) -> str:
-        """What became of one event; ``OUTCOMES`` has them all."""
+        """What became of one event, one of ``AUDIT_OUTCOMES``."""
         try:
             event = read_event(orjson.loads(raw))
         except orjson.JSONDecodeError:

@@ -12,7 +12,7 @@ from webhook.facts.write_failures import OWN, Failure
 from webhook.facts.writers import POD_EXTRA
 from webhook.kube.claims import ADMIN_ACCESS_LABEL
 from webhook.kube.finding import Finding, Severity
-from webhook.kube.raw import Json
+from webhook.kube.raw import Json, child
 
 POLICY = "write-failures"
 """What stands before the rule of these findings."""
@@ -58,7 +58,8 @@ def explained(failure: Failure) -> Finding:
     """The finding that tells who was refused what on which claim, and the narrow fix."""
     has, needs, fix = _TEXTS[failure.cause](failure)
     event, refusal = failure.event, failure.refusal
-    path = f"{event.namespace}/{event.name}: {refusal.field or 'status'}"
+    node = f" (node {failure.allocated_node})" if failure.allocated_node else ""
+    path = f"{event.namespace}/{event.name}{node}: {refusal.field or 'status'}"
     fix = f"{fix}; {retry(failure)}" if fix else retry(failure)
     severity: Severity = "info" if failure.cause == OWN else "error"
     told = f"a write by {_who(failure)} with {has}"
@@ -183,9 +184,12 @@ def _other_driver(failure: Failure) -> tuple[str, str, str]:
 
 def _immutable(failure: Failure) -> tuple[str, str, str]:
     has, needs = "a change of what is set once and for all", "it to stay, until the claim is allocated anew"
+    body = failure.event.body
+    untouched = isinstance(body, dict) and "spec" not in body and child(body, "status", "allocation") is None
+    when = "the writer did not touch it" if untouched else "where the writer did not touch it"
     fix = (
-        "where the writer did not touch it, opaque parameters are stored in a form that Go does not write: they have to"
-        " be sent with sorted keys and no spaces; a JSON patch of one's own fields passes unless they have spaces"
+        f"{when}: opaque parameters are stored in a form that Go does not write, they have to be sent with sorted keys "
+        "and no spaces; a JSON patch of one's own fields passes unless they have spaces"
     )
     return has, needs, fix
 

@@ -17,6 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 
 OUTCOMES = ("allowed", "denied", "error", "shed")
+AUDIT_OUTCOMES = ("failed", "written", "ignored", "repeated", "old", "unreadable", "error")
 # Who may send requests may invent resources; a label must not grow with that.
 RESOURCES = frozenset(
     f"{name}{sub}"
@@ -138,6 +139,8 @@ class Metrics:
             ["outcome"],
             registry=self._registry,
         )
+        for outcome in AUDIT_OUTCOMES:
+            self._audit_events.labels(outcome)
         self._registry.register(_AtScrape(gauges))
         self._role_findings: Mapping[tuple[str, str], int] = {}
         self._registry.register(_AtScrape(self._roles))
@@ -215,7 +218,7 @@ class Metrics:
         self._write_failures.labels(writer, reason).inc()
 
     def audit_events(self, outcome: str, count: int) -> None:
-        """Count audit events of which the same became."""
+        """Count audit events of which the same became, one of ``AUDIT_OUTCOMES``."""
         self._audit_events.labels(outcome).inc(count)
 
     def text(self) -> bytes:
