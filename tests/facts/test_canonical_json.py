@@ -107,6 +107,23 @@ def test_data_is_judged_where_it_is_stored():
     assert "(422, naming d1.example)" in problem.fix
 
 
+@pytest.mark.parametrize("text", CHANGED)
+def test_whatever_go_writes_otherwise_is_told(text):
+    (problem,) = blob_problems(sent(reported(text)))
+    assert problem.path == "status.devices[0].data"
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_what_go_writes_as_it_is_is_not_told(text):
+    assert blob_problems(sent(reported(text))) == []
+
+
+def test_half_a_surrogate_pair_hides_no_other_blob():
+    odd, even = r'{"a":"@@u@ud800@ud83d@ude00"}'.replace("@", chr(92)), '{"a":"@@ud800"}'.replace("@", chr(92))
+    problems = blob_problems(sent(reported(odd, even, '{"b":1,"a":2}')))
+    assert [problem.path for problem in problems] == ["status.devices[0].data", "status.devices[2].data"]
+
+
 def test_data_that_stays_is_not_told_again():
     old = reported('{"b":1,"a":1}', '{"c":1,"b":1}')
     assert len(blob_problems(sent(old))) == 2

@@ -49,7 +49,7 @@ WHY = {
     "slice-writer-without-node": "for a token that names a node: one that is bound to nothing will do",
     "slice-not-its-profile": "whether a controller of devices on the network may publish for single nodes",
     "slice-by-stranger": "who writes for the driver at all",
-    "pool-taken-over": "whose pool it is: one slice of a higher generation makes all others of the pool obsolete",
+    "pool-taken-over": "whose pool it is: one slice too many, or of a higher generation, stops a pool on its nodes",
     "status-devices-other-node": "more than for the permission: with `arbitrary-node` a plugin tells of every node",
     "status-devices-several-nodes": "more than for the permission: with `arbitrary-node` a plugin tells of any claim",
     "status-devices-other-driver": "which driver, where the rule of the role has no `resourceNames`",

@@ -8,6 +8,7 @@ for a field it did not touch.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import lru_cache
@@ -24,6 +25,10 @@ _SENT = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request"
 _INT64 = range(-(1 << 63), 1 << 63)
 # What Go writes as an escape though it need not.
 _ESCAPED = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+# Half a surrogate pair, beside what looks like one (the first group).
+_HALF = re.compile(
+    rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 # Of a blob, in a message.
 _SHOWN = 60
 _BEFORE = 20
@@ -122,7 +127,7 @@ def blob_problems(sent: bytes) -> list[Finding]:
     if not sent.startswith(_SENT) or not (b'"parameters":' in sent or b'"data":' in sent):
         return []
     try:
-        request = msgspec.json.decode(sent, type=_Review).request
+        request = _read(sent)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Not what the API server writes, after all: others judge the shape of objects.
         return []
@@ -134,6 +139,15 @@ def blob_problems(sent: bytes) -> list[Finding]:
         for section, blob in _blobs(request.object)
         if (section, blob.driver, blob.text) not in stored and not _known(blob.text)
     ]
+
+
+def _read(sent: bytes) -> _Request:
+    try:
+        return msgspec.json.decode(sent, type=_Review).request
+    except msgspec.DecodeError:
+        # Half a surrogate pair, perhaps, which Go passes on; and so it is in another form than Go's still.
+        even = _HALF.sub(lambda found: found[0] if found[1] else b"\\ufffd", sent)
+        return msgspec.json.decode(even, type=_Review).request
 
 
 @lru_cache(maxsize=1024)

@@ -77,8 +77,8 @@ def _node(
         if kind == "Pod":
             return
     if not node and "NodeLocal" in profiles.values():
-        has = f"a token of {_name(account)} bound to {what}"
-        fix = "writes with this token will be refused: it names no node, and never will"
+        has = f"a token bound to {what}"
+        fix = f"it names no node and never will: what {_name(account)} writes with it will be refused"
         yield Finding("token-without-node", PATH, has, "a pod that is on a node, or a Node", fix, "warning")
 
 

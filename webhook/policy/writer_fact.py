@@ -89,8 +89,8 @@ class WriterFact:
 
     @fact(FINDINGS)
     def takeover_problems(self) -> list[Finding]:
-        """`pool-taken-over`: a ResourceSlice that makes slices of its pool obsolete, or too many, which are not this
-        writer's to write.
+        """`pool-taken-over`: a ResourceSlice that makes slices of its pool obsolete or too many, or has their devices,
+        where those are not this writer's to write.
         """
         facts = self._facts
         if facts.slice is None or facts.request.operation == "DELETE":
