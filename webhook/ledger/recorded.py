@@ -91,7 +91,7 @@ _FIELDS: Final[Mapping[tuple[str, str], dict[str, _Kept]]] = {
 
 
 def recorded(obj: Json) -> Json | None:
-    """The part of ``obj`` that is recorded; None for a kind that no account and no decision depends on."""
+    """The part of ``obj`` that is recorded; None for a kind that no account and no refusal depends on, as roles."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     fields = _FIELDS.get((group, str(obj.get("kind", ""))))
     if fields is None:
