@@ -16,6 +16,7 @@ from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.driver import role_rules
 from tests.e2e.guarding import definitions, deployed
+from tests.e2e.identity import kubeconfig
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually
 from webhook.cli.program import program
@@ -206,6 +207,30 @@ def test_what_is_not_there_or_may_not_be_read_is_said(
     assert told["code"] == code
     assert says in told["err"]
     assert told["out"] == ""
+
+
+def test_who_may_only_read_roles_has_them_judged_and_is_told_what_is_left_out(cluster: Cluster) -> None:
+    """An auditor of roles, without the right to see claims, rollouts and admission policies, or to ask about others."""
+    reads = {"apiGroups": [RBAC], "resources": list(KINDS), "verbs": ["list"]}
+    user = cluster.service_account("auditor", [reads])
+    annotations = {"allocguard.dev/profile": "NodeLocal", "allocguard.dev/driver": "gpu.example.org"}
+    name = cluster.name("wide")
+    rules = [dra("resourceclaims/driver", "arbitrary-node:patch", names=("gpu.example.org",))]
+    cluster.create("ClusterRole", role(name, rules, annotations=annotations))
+    eventually(lambda: allowed(cluster, user, "list", "clusterroles", group=RBAC))
+    config = kubeconfig(
+        cluster.folder / "auditor.json",
+        cluster.url,
+        cluster.plane.authority.certificate,
+        token=cluster.token("auditor"),
+    )
+    command = ["rbac", "lint", "--kubeconfig", str(config), "-o", "json"]
+    result = CliRunner(catch_exceptions=False).invoke(program, command)
+    assert result.exit_code == 1
+    found = [each for each in json.loads(result.stdout)["findings"] if each["name"] == name]
+    assert "rbac-arbitrary-node" in {each["rule"] for each in found}
+    assert "ResourceClaim: the API server refuses" in result.stderr
+    assert "whether slices are guarded is not judged" in result.stderr
 
 
 def test_the_sweep_finds_a_role_that_is_made_wider_and_tells_when_that_is_over(cluster: Cluster) -> None:

@@ -14,7 +14,6 @@ from webhook.facts.rbac import Grant, grants
 from webhook.kube.documents import Document, from_object
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.rbac import ACCOUNT, BINDINGS, GROUP, ROLES, rbac_key
-from webhook.kube.rollout import GROUP as OURS
 from webhook.kube.rollout import read_rollout
 from webhook.kube.snapshot import Key, Snapshot
 
@@ -94,7 +93,7 @@ def _live(where: Where) -> tuple[Snapshot, SliceGuards | None]:
     from webhook.cluster.slice_guards import read_slice_guards
 
     # Judged without its roles, a cluster would have none that are too wide.
-    kinds = [replace(each, optional=each.group == OURS) for each in KINDS if each.name in _KINDS]
+    kinds = [replace(each, optional=each.group != GROUP) for each in KINDS if each.name in _KINDS]
     cluster = sources.live(where, kinds=kinds)
     revision = sources.revision((), cluster.policies)
     guards: list[SliceGuards] = []
