@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +19,20 @@ from tests.controllers.memory import Json, Memory
 from tests.controllers.playing import until
 from tests.facts.test_write_failures import recorded, snapshot_of
 from webhook.controllers import write_alerts
-from webhook.controllers.write_alerts import WriteAlerts
+from webhook.controllers.write_alerts import WriteAlerts, claim_writers
 from webhook.facts.write_failures import CAUSES
+from webhook.facts.writers import WriterParams
 from webhook.kube.snapshot import Snapshot
+from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import AUDIT_OUTCOMES
 
 NOW = datetime(2026, 11, 30, 13, 10, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_alerts, "SETTLE", 0)
 
 
 class Replica:
@@ -33,7 +41,9 @@ class Replica:
         self.snapshot = Snapshot() if snapshot is None else snapshot
         self.stream = io.StringIO()
         self.log = Log(self.stream)
-        self.alerts = WriteAlerts(lambda: self.snapshot, self.log, lambda: self.now, api)  # type: ignore[arg-type]
+        self.params = WriterParams()
+        sources = (lambda: self.snapshot, lambda: self.params, self.log, lambda: self.now)
+        self.alerts = WriteAlerts(*sources, api)  # type: ignore[arg-type]
         self.failures: Counter[tuple[str, str]] = Counter()
         self.outcomes: Counter[str] = Counter()
         self.alerts.on_failure = lambda writer, cause: self.failures.update([(writer, cause)])
@@ -277,6 +287,33 @@ def test_a_kubelet_and_the_control_plane_as_labels() -> None:
     replica = Replica(snapshot("kubelet"))
     replica.take(event("kubelet"), event("immutable"), event("unauthorized"))
     assert {writer for writer, _ in replica.failures} == {"kubelet", "system:kube-scheduler", "unauthenticated"}
+
+
+def test_an_event_waits_until_its_claim_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_alerts, "SETTLE", 60)
+    replica = Replica()
+    replica.take(event("role-missing"))
+    assert not replica.outcomes["failed"]
+    replica.snapshot = snapshot("role-missing")
+    monkeypatch.setattr(write_alerts, "SETTLE", 0)
+    replica.take()
+    [line] = replica.told()
+    assert line["uid"]
+
+
+def test_who_allocates_by_a_policy(tmp_path: Path) -> None:
+    """Its params are heard: an allocator that they name is told the rule, and nothing of leaving it to others."""
+    file = tmp_path / "claim-writers.yaml"
+    text = (Path(shipped()) / file.name).read_text()
+    file.write_text(text.replace("allocators: [", "allocators: [system:serviceaccount:test-metadata:both, "))
+    replica = Replica(snapshot("both"))
+    replica.params = claim_writers(PolicyStore([str(file)]))
+    replica.take(event("both"))
+    [message] = [line["message"] for line in replica.told() if line["cause"] == "binding-missing"]
+    assert "left to the scheduler" not in message
+    assert "resources: [resourceclaims/binding], verbs: [patch]" in message
+    file.write_text(text.replace("writer.claimProblems", "writer.blobProblems"))
+    assert claim_writers(PolicyStore([str(file)])) == WriterParams()
 
 
 def test_what_readyz_says() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -25,11 +26,12 @@ from webhook.facts.times import duration, instant
 from webhook.facts.write_failure_advice import POLICY, explained, retry
 from webhook.facts.write_failure_causes import refusals
 from webhook.facts.write_failures import LASTING, OWN, PASSING, Failure, failures, known_claim
-from webhook.facts.writers import CONTROLLERS, SCHEDULER, account_of
+from webhook.facts.writers import CONTROLLERS, SCHEDULER, WriterParams, account_of
 from webhook.kube.audit import AuditEvent, names_claim_status, read_event
 from webhook.kube.raw import Json
 from webhook.kube.rollout import KUBELET
 from webhook.kube.snapshot import Snapshot
+from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 
 REASON = "StatusWriteFailed"
@@ -52,6 +54,8 @@ OFTEN, WITHIN = 5, timedelta(minutes=10)
 # Refusals that are explained and told in a row, and then in a second.
 BURST, RATE = 200, 10
 
+# Seconds until an event is looked at: the claim, and the role that was just bound, are seen by then.
+SETTLE = 1.0
 # Seconds: between looks at what waits, and a pause for whom the interpreter has something better to do for.
 _LOOK, _PAUSE = 0.1, 0.002
 _AT_ONCE = 10
@@ -79,19 +83,25 @@ class WriteAlerts:
     """Looks at audit events, and alerts about the refused writes among them: once for each cause, claim and writer, and
     again after an hour where it goes on.
 
-    ``snapshot`` gives what is known of the cluster, ``now`` the API server's clock. Without ``api`` no events are
-    written. ``on_failure`` is called with writer and cause of each failure, both as labels, ``on_events`` with what
-    became of audit events, and of how many. ``offer`` and ``checks`` belong to any thread, ``run`` to one event loop.
+    ``snapshot`` gives what is known of the cluster, ``params`` what policies say of writers, ``now`` the API server's
+    clock. Without ``api`` no events are written. ``on_failure`` is called with writer and cause of each failure, both
+    as labels, ``on_events`` with what became of audit events, and of how many. ``offer`` and ``checks`` belong to any
+    thread, ``run`` to one event loop.
     """
 
     def __init__(
-        self, snapshot: Callable[[], Snapshot], log: Log, now: Callable[[], datetime], api: Api | None = None
+        self,
+        snapshot: Callable[[], Snapshot],
+        params: Callable[[], WriterParams],
+        log: Log,
+        now: Callable[[], datetime],
+        api: Api | None = None,
     ) -> None:
-        self._snapshot, self._log, self._now, self._api = snapshot, log, now, api
+        self._snapshot, self._params, self._log, self._now, self._api = snapshot, params, log, now, api
         self.on_failure: Callable[[str, str], object] = lambda writer, cause: None
         self.on_events: Callable[[str, int], object] = lambda outcome, count: None
         self._lock = threading.Lock()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[float, bytes]] = deque()
         self._bytes = 0
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
@@ -108,7 +118,7 @@ class WriteAlerts:
         with self._lock:
             if ours and (len(self._waiting) >= MOST_WAITING or self._bytes >= MOST_BYTES):
                 return False
-            self._waiting.extend(ours)
+            self._waiting.extend((time.monotonic(), each) for each in ours)
             self._bytes += sum(map(len, ours))
         if events:
             self._last = self._now()
@@ -142,9 +152,9 @@ class WriteAlerts:
 
     def _next(self) -> bytes | None:
         with self._lock:
-            if not self._waiting:
+            if not self._waiting or self._waiting[0][0] > time.monotonic() - SETTLE:
                 return None
-            raw = self._waiting.popleft()
+            _, raw = self._waiting.popleft()
             self._bytes -= len(raw)
             return raw
 
@@ -196,7 +206,7 @@ class WriteAlerts:
         stale = at is None or now - at > _STALE
         made: dict[str, Failure] = {}
         if any(_due(known, each, now) or (stale and each in LASTING) for each in causes) and self._may(now):
-            made = {each.cause: each for each in failures(event, snapshot)}
+            made = {each.cause: each for each in failures(event, snapshot, self._params())}
             causes = tuple(made)
             if len(known.explained) >= _AT_ONCE:
                 known.explained.clear()
@@ -295,6 +305,15 @@ def _due(known: _Known, cause: str, now: datetime) -> bool:
     if now - told.since > WITHIN:
         told.since, told.count = now, 0
     return told.count + 1 >= OFTEN
+
+
+def claim_writers(policies: PolicyStore) -> WriterParams:
+    """What the policy that serves says of who writes claims, where there is one."""
+    for compiled in policies.revision.policies:
+        asked = any("writer.claimProblems" in each.program.source for each in compiled.validations)
+        if compiled.writers is not None and asked:
+            return compiled.writers
+    return WriterParams()
 
 
 K = TypeVar("K")

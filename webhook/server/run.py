@@ -38,7 +38,7 @@ from webhook.cluster.ledgers import Ledgers
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.clock import ServerClock
 from webhook.controllers.runner import Controllers
-from webhook.controllers.write_alerts import WriteAlerts
+from webhook.controllers.write_alerts import WriteAlerts, claim_writers
 from webhook.server.app import build, watching
 from webhook.server.audit import AuditSink
 from webhook.server.connection import Connection
@@ -160,7 +160,7 @@ def _count(service: Service, journal: Journal | None) -> None:
 def _serve_files(settings: Settings, service: Service) -> None:
     """Serve with a cluster in files; audit events are looked at beside, and told without events about claims."""
     background = Background()
-    alerts = WriteAlerts(lambda: service.cluster.snapshot, service.log, _now)
+    alerts = WriteAlerts(lambda: service.cluster.snapshot, lambda: claim_writers(service.policies), service.log, _now)
     parts = _audited(settings, service, alerts)
     try:
         run(service, settings, lambda: [background.submit(part()) for part in parts.values()])
@@ -244,7 +244,8 @@ def _serve_live(
         controllers.observed.refusals = service.allocations.refusals
         service.reserving = Reserving(Ledgers(api), background.submit, cluster, service.metrics, socket.gethostname())
 
-        parts |= _audited(settings, service, WriteAlerts(lambda: cluster.snapshot, log, clock.now, api))
+        alerts = WriteAlerts(lambda: cluster.snapshot, lambda: claim_writers(policies), log, clock.now, api)
+        parts |= _audited(settings, service, alerts)
 
         begun: dict[str, Future[None]] = {}
 
