@@ -1,7 +1,12 @@
 """``writer``: judged by the params of the policy that asks, once for all that have the same."""
 
+from pathlib import Path
+
 import pytest
 
+from webhook.policy.compile import compile_files
+
+POLICIES = Path(__file__).parents[2] / "policies"
 ASKS = [{"name": "known", "expression": "writer.kind != 'Unknown'", "messageExpression": "writer.evidence"}]
 
 
@@ -50,9 +55,43 @@ def test_what_is_known_of_a_writer(policy, compiled, judge) -> None:
 
 
 def test_what_is_no_slice_and_no_claim_status_has_no_problems(policy, compiled, judge) -> None:
-    rules = [{"name": name, "findings": f"writer.{name}Problems"} for name in ("slice", "claim")]
+    names = ("slice", "claim", "takeover", "pod", "binding", "token", "blob", "wiped")
+    rules = [{"name": name, "findings": f"writer.{name}Problems"} for name in names]
+    rules.append({"name": "other", "expression": "!writer.driverToken && writer.wiped == []"})
     evaluation = judge(compiled(policy(validations=rules)), user="jane")
     assert [finding for result in evaluation.policies for finding in result.findings] == []
+
+
+def test_an_allocation_that_takes_statuses_with_it_is_noted_in_the_audit_log(judge) -> None:
+    revision = compile_files({"p.yaml": (POLICIES / "claim-writers.yaml").read_bytes()})
+    device = {"driver": "d.example", "pool": "n1", "device": "gpu"}
+    status = {"allocation": {"devices": {"results": [device]}}, "devices": [device]}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": "c"}}
+    fields = {"user": "system:kube-scheduler", "sub_resource": "status", "operation": "UPDATE"}
+    (result,) = judge(revision, {**claim, "status": {}}, old={**claim, "status": status}, **fields).policies
+    assert result.annotations == {"claim-writers.device-statuses-wiped": "d.example"}
+    assert [finding.rule for finding in result.findings] == ["device-statuses-wiped"]
+    (result,) = judge(
+        revision, {**claim, "status": {**status, "devices": []}}, old={**claim, "status": status}, **fields
+    ).policies
+    assert result.annotations == {}
+
+
+def test_a_token_of_a_drivers_account(policy, compiled, judge) -> None:
+    token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token["metadata"] = {"namespace": "sys", "name": "plugin"}
+    tokens = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["serviceaccounts/token"]}
+    ]
+    rules = [{"name": "x", "expression": "!writer.driverToken"}]
+    document = policy(validations=rules, matchConstraints={"resourceRules": tokens})
+    writers = [{"namespace": "sys", "serviceAccount": "plugin", "profile": "NodeLocal"}]
+    named = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": "d.example"}}
+    named["spec"] = {"writers": writers}
+    by_params = compiled({**document, "spec": {**document["spec"], "params": {"drivers": {"d.example": writers}}}})
+    plain = compiled(document)
+    assert [len(found(judge(*case))["p"]) for case in ((plain, token), (by_params, token))] == [0, 1]
+    assert len(found(judge(plain, token, cluster=[named]))["p"]) == 1
 
 
 def test_params_of_a_wrong_shape_do_not_load_where_somebody_asks_who_writes(policy, problems, compiled) -> None:
