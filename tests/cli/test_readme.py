@@ -53,10 +53,11 @@ def test_an_example_prints_what_the_readme_shows(clone, block):
 def test_there_are_examples():
     lines = [command for block in BLOCKS for command, _ in steps(block)]
     told = [line.split()[1:3] for line in lines if line.startswith("allocguard ")]
-    commands = {" ".join(words) if words[0] in ("ledger", "policy", "certs", "rollout") else words[0] for words in told}
+    groups = ("ledger", "policy", "certs", "rollout", "rbac")
+    commands = {" ".join(words) if words[0] in groups else words[0] for words in told}
     assert commands == {"check", "review", "explain", "ledger show", "ledger explain", "ledger fit", "ledger export",
-                        "ledger replay", "ledger diff", "policy lint", "policy test", "certs init",
-                        "rollout status", "rollout resume", "completion"}  # fmt: skip
+                        "ledger replay", "ledger diff", "policy lint", "policy test", "policy export-vap",
+                        "rbac lint", "certs init", "rollout status", "rollout resume", "completion"}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

@@ -104,12 +104,12 @@ def exportable(policies: Iterable[CompiledPolicy]) -> list[CompiledPolicy]:
 def left_out(policy: CompiledPolicy, now: datetime) -> list[str]:
     """What of ``policy`` is not in its export, and why, one line each."""
     found = [
-        f"{rule.validation.name} ({_source(rule)}): it is told by more than the object and the user"
+        f"{rule.validation.name} ({_source(rule)}): needs more than the object and the user"
         for rule in policy.validations
         if _source(rule) != _EXPORTED
     ]
     found += [
-        f"the match condition {each.name} ({each.program.source.strip()}): write it into each policy where it is wanted"
+        f"the match condition {each.name} ({each.program.source.strip()}): write it into each policy where you want it"
         for each in policy.conditions
         if each.program.source.strip() != _ASKED
     ]
