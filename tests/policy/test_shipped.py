@@ -95,9 +95,13 @@ def test_nodes_are_judged_by_their_labels_alone() -> None:
     assert asked(NODE, "DELETE") == {}
 
 
-@pytest.mark.parametrize("obj", [ROLLOUT, ROLE], ids=lambda obj: obj["kind"])
-def test_what_no_policy_is_about_is_left_alone(obj) -> None:
-    assert asked(obj, "CREATE") == asked(obj, "UPDATE") == asked(obj, "DELETE") == {}
+def test_what_no_policy_is_about_is_left_alone() -> None:
+    assert asked(ROLLOUT, "CREATE") == asked(ROLLOUT, "UPDATE") == asked(ROLLOUT, "DELETE") == {}
+
+
+def test_roles_are_never_refused() -> None:
+    assert asked(ROLE, "CREATE") == asked(ROLE, "UPDATE") == {"rbac-scope": "Warn"}
+    assert asked(ROLE, "DELETE") == {}
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1beta2"])
