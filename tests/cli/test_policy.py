@@ -148,7 +148,7 @@ def test_writers_are_exported_as_objects_that_kubectl_takes(run, rollouts):
 
 def test_what_an_edited_policy_says_beyond_it_is_named(run, edited, rollouts):
     file = edited / "slice-writers.yaml"
-    asked = "slice.changed || slice.deleted\n"
+    asked = "slice.changed || slice.lifetimeChanged || slice.deleted\n"
     more = "  - {name: no-lab, expression: \"!slice.driver.startsWith('lab-')\"}\n"
     file.write_text(file.read_text().replace("action: Deny", "action: Warn").replace(asked, asked + more))
     with file.open("a") as policy:

@@ -18,7 +18,7 @@ def judge(new, old=None, who=account, operation="CREATE", cluster=(NAMED,), **gi
     snapshot = world(*cluster)
     writer = who(snapshot, **(given or {"node": "n1"}))
     read = [read_slice(each) if each is not None else None for each in (old, new)]
-    return slice_writer_problems(writer, *read, operation, snapshot)
+    return slice_writer_problems(writer, *read, operation == "DELETE", snapshot)
 
 
 def rules(*args, **given):
@@ -136,4 +136,4 @@ def test_nobody_is_kept_from_what_nobody_named_writers_for():
 def test_nothing_about_those_who_are_exempt():
     snapshot = world(NAMED)
     for writer in everyone_exempt(snapshot):
-        assert slice_writer_problems(writer, read_slice(THERE), read_slice(ALL), "UPDATE", snapshot) == []
+        assert slice_writer_problems(writer, read_slice(THERE), read_slice(ALL), False, snapshot) == []

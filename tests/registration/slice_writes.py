@@ -26,6 +26,13 @@ from webhook.store.policies import shipped
 Json = dict[str, Any]
 NOW = datetime(2026, 11, 20, 9, tzinfo=UTC)
 FINALIZER = "twin.example/wait"
+# Writes that leave the spec alone.
+METADATA: dict[str, Json] = {
+    "labels": {"labels": {"a": "b"}},
+    "owner": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n9", "uid": "n9"}]},
+    "finalizer": {"finalizers": [FINALIZER]},
+    "left": {"finalizers": []},
+}
 KUBELETS, ACCOUNTS = "system:nodes", "system:serviceaccounts"
 # Where the devices of a slice can be used: the forms that a slice may have.
 _N1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
@@ -53,7 +60,8 @@ class Actor:
 @dataclass(frozen=True)
 class Write:
     """A write of a slice of ``driver`` in the form ``new``, over or of one in the form ``old``. ``how`` says what else
-    is special: only ``labels`` change, it is deleted with a ``collection``, or was before and is ``leaving``.
+    is special: only ``labels``, the ``owner`` or a ``finalizer`` change, it is deleted with a ``collection``, or was
+    before and is ``leaving``; ``left`` lets it go.
     """
 
     operation: str
@@ -64,13 +72,13 @@ class Write:
 
     def objects(self) -> tuple[Json | None, Json | None]:
         """The object that is written, and the one that is there."""
-        old = slice_of(self.driver, self.old, leaving=self.how == "leaving") if self.old else None
+        old = slice_of(self.driver, self.old, leaving=self.how in ("leaving", "left")) if self.old else None
         if not self.new:
             return None, old
         if old is None:
             return slice_of(self.driver, self.new), None
-        if self.how == "labels":
-            return {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}, old
+        if self.how in METADATA:
+            return {**old, "metadata": {**old["metadata"], **METADATA[self.how]}}, old
         spec = {**slice_of(self.driver, self.new, "e")["spec"], "pool": old["spec"]["pool"]}
         return {**old, "spec": spec}, old
 
@@ -208,8 +216,9 @@ class World:
                 yield Write("CREATE", driver, new=shape)
                 yield Write("DELETE", driver, old=shape)
                 yield Write("DELETE", driver, old=shape, how="collection")
-                yield Write("UPDATE", driver, shape, shape, how="labels")
                 yield Write("UPDATE", driver, shape, shape, how="leaving")
+                for how in METADATA:
+                    yield Write("UPDATE", driver, shape, shape, how=how)
             for old, new in product(SHAPES, SHAPES):
                 yield Write("UPDATE", driver, old, new)
 

@@ -28,6 +28,7 @@ def test_the_shipped_policies_need_these_entries_and_no_more(revision):
         "mapped-slices",
         "guarded-slices",
         "other-slices",
+        "unchanged-slices",
         "slice-deletions",
         "guarded-allocations",
         "other-allocations",

@@ -15,17 +15,17 @@ _DRIVER, _NODE = "spec.driver", "spec.nodeName"
 
 
 def slice_writer_problems(
-    writer: Writer, old: Slice | None, new: Slice | None, operation: str, snapshot: Snapshot
+    writer: Writer, old: Slice | None, new: Slice | None, cleaning: bool, snapshot: Snapshot
 ) -> list[Finding]:
     """Why a slice is not this writer's to write or delete, as it is stored (``old``) and as it is to be (``new``).
 
     Of drivers whose writers are named (DriverRollout, params), errors: ``slice-of-other-node``,
     ``slice-of-several-nodes`` and ``slice-writer-without-node`` for an account that writes for its node only (a kubelet
     is one, of every driver), ``slice-not-its-profile``, ``slice-of-other-driver`` and ``slice-by-stranger``. Of other
-    drivers ``slice-of-other-node`` alone, a warning. What ends with its node or namespace is deleted by anyone's
-    garbage collector.
+    drivers ``slice-of-other-node`` alone, a warning. ``cleaning`` is a write that deletes the slice or leaves its spec
+    alone: what ends with its node is deleted, and its owners and finalizers taken away, by the garbage collector.
     """
-    if writer.exempt or (operation == "DELETE" and writer.kind in COLLECTORS):
+    if writer.exempt or (cleaning and writer.kind in COLLECTORS):
         return []
     stored = _problem(writer, old, snapshot, " (as stored)") if old is not None else None
     made = _problem(writer, new, snapshot, "") if new is not None else None

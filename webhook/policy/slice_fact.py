@@ -11,7 +11,7 @@ from webhook.facts.slice_mappings import mapping_problems
 from webhook.facts.slice_sets import set_problems
 from webhook.facts.slice_structure import structure_problems
 from webhook.kube.finding import Finding
-from webhook.kube.raw import mapping
+from webhook.kube.raw import mapping, sequence
 from webhook.kube.resource import Slice, read_slice
 from webhook.policy.fact import Once, fact, struct
 from webhook.policy.types import FINDINGS
@@ -70,13 +70,25 @@ class SliceFact:
 
     @fact(BOOL)
     def changed(self) -> bool:
-        """Whether the write creates the slice or changes its `spec`; false for one that is being deleted, so that its
-        finalizers can be removed whatever it holds.
+        """Whether the write creates the slice or changes its `spec`, though it be deleted: schedulers go by it until it
+        is gone.
         """
         request = self._facts.request
         if request.operation != "UPDATE":
             return request.operation == "CREATE"
-        return not self.model.deleting and self._raw.get("spec") != mapping(request.old_object).get("spec")
+        return self._raw.get("spec") != mapping(request.old_object).get("spec")
+
+    @fact(BOOL)
+    def lifetime_changed(self) -> bool:
+        """Whether the write changes how long the slice is there: other `metadata.ownerReferences`, with which the
+        garbage collector deletes it, or a finalizer that it did not have, without which it is not gone.
+        """
+        request = self._facts.request
+        if request.operation != "UPDATE":
+            return False
+        new, old = (mapping(mapping(obj).get("metadata")) for obj in (self._raw, request.old_object))
+        added = [each for each in sequence(new.get("finalizers")) if each not in sequence(old.get("finalizers"))]
+        return bool(added) or (new.get("ownerReferences") or []) != (old.get("ownerReferences") or [])
 
     @fact(BOOL)
     def deleted(self) -> bool:

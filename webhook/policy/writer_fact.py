@@ -80,7 +80,7 @@ class WriterFact:
             return []
         deleted = facts.request.operation == "DELETE"
         new, old = (None, facts.slice.model) if deleted else (facts.slice.model, facts.slice.old)
-        return slice_writer_problems(self.model, old, new, facts.request.operation, facts.snapshot)
+        return slice_writer_problems(self.model, old, new, not facts.slice.changed, facts.snapshot)
 
     @fact(FINDINGS)
     def claim_problems(self) -> list[Finding]:
@@ -93,7 +93,7 @@ class WriterFact:
         where those are not this writer's to write.
         """
         facts = self._facts
-        if facts.slice is None or facts.request.operation == "DELETE":
+        if facts.slice is None or not facts.slice.changed:
             return []
         return takeover_problems(self.model, facts.slice.model, facts.snapshot)
 

@@ -25,8 +25,12 @@ from webhook.registration.slice_guards import BINDING, POLICY
 
 LABELS = {"app.kubernetes.io/name": NAME}
 # The findings of ours that are exported, and when ours asks for them, as the API server says it.
-_EXPORTED, _ASKED = "writer.sliceProblems", "slice.changed || slice.deleted"
-_CHANGES = 'request.operation != "UPDATE" || (object.spec != oldObject.spec && !has(object.metadata.deletionTimestamp))'
+_EXPORTED, _ASKED = "writer.sliceProblems", "slice.changed || slice.lifetimeChanged || slice.deleted"
+_OWNERS, _FINALIZERS = "metadata.?ownerReferences.orValue([])", "metadata.?finalizers.orValue([])"
+_CHANGES = (
+    'request.operation != "UPDATE" || object.spec != oldObject.spec || '
+    f"object.{_OWNERS} != oldObject.{_OWNERS} || !sets.contains(oldObject.{_FINALIZERS}, object.{_FINALIZERS})"
+)
 # Names in one condition, as in those of our own registration.
 _CHUNK = 512
 
@@ -34,6 +38,7 @@ _USER, _GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue(
 _DRIVER = "(object == null ? oldObject : object).spec.driver"
 _LOCAL = 'variables.kubelet || variables.profile == "NodeLocal"'
 _ON_NODE = 'variables.node == "" || variables.nodes.all(each, each == "" || each == variables.node)'
+_CLEANING = '(request.operation == "DELETE" || (object != null && oldObject != null && object.spec == oldObject.spec))'
 _ON_NO_NODE = 'variables.nodes.all(each, each == "")'
 
 
@@ -168,7 +173,7 @@ def _profile(users: Mapping[str, str], params: WriterParams) -> list[tuple[str, 
     # Who is a scheduler is nothing else.
     cleaners = sorted({user for user, kind in CONTROLLERS.items() if kind in COLLECTORS} - params.schedulers)
     return [
-        ("cleans", f'request.operation == "DELETE" && {_USER} in {_list(cleaners)}'),
+        ("cleans", f"{_CLEANING} && {_USER} in {_list(cleaners)}"),
         ("profile", f'{{{table}}}[?{_USER}].orValue("")' if users else '""'),
     ]
 
