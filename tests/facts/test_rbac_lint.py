@@ -66,6 +66,20 @@ def test_rights_of_one_writer_in_the_hands_of_many(whom) -> None:
     assert role_problems(role_of(reading), world(binding)) == []
 
 
+def test_what_everybody_may_have_with_a_driver() -> None:
+    """An ordinary role is none of drivers because one of them has it."""
+    role, both = role_object(rule("configmaps", "get", group="")), binding_object("b", group("system:authenticated"))
+    snapshot = world(rollout(), binding_object(), both)
+    assert role_problems(role_of(role), snapshot) == []
+    assert binding_problems(binding_of(both), snapshot.put(role)) == []
+
+
+def test_the_default_account_of_no_namespace() -> None:
+    nobody = {"kind": "ServiceAccount", "name": "default"}
+    [found] = binding_problems(binding_of(binding_object("b", nobody)), world(role_object(*GOOD)))
+    assert found.message.startswith("has the default ServiceAccount of a namespace that is not named, needs")
+
+
 @pytest.mark.parametrize("whom", [group("gpu-admins"), OTHER, {"kind": "User", "name": "jane"}])
 def test_rights_in_the_hands_of_somebody(whom) -> None:
     assert binding_problems(binding_of(binding_object("b", whom)), world(role_object(*GOOD))) == []
@@ -143,6 +157,39 @@ def test_a_role_whose_rules_another_one_has_too() -> None:
     assert found.path == "aggregationRule (ClusterRole part: rules[1]).verbs"
     [found] = account_problems("gpu", "plugin", snapshot.put(part))
     assert found.path == "ClusterRole part: rules[1].verbs"
+
+
+def test_a_role_that_is_bound_everywhere_and_in_one_namespace() -> None:
+    """R06, R07: right as it is, it grants nothing there."""
+    rules = [status("patch"), rule("resourceclaims/binding", "patch"), rule("resourceslices", "create")]
+    inside = binding_object("inside", OTHER, namespace="net")
+    snapshot = world(role_object(*rules), binding_object(), inside)
+    assert role_problems(snapshot.roles["", "plugin"], snapshot) == []
+    found = binding_problems(binding_of(inside), snapshot)
+    assert [(each.rule, each.path) for each in found] == [
+        ("rbac-binding-ineffective", "roleRef: rules[1]"),
+        ("rbac-dead-grant", "roleRef: rules[2]"),
+    ]
+    assert binding_problems(binding_of(binding_object()), snapshot) == []
+    # Of a role that is bound there alone the role itself tells it.
+    snapshot = world(role_object(*rules), inside)
+    assert binding_problems(binding_of(inside), snapshot) == []
+    assert rules_of(role_problems(snapshot.roles["", "plugin"], snapshot)) == {"binding-ineffective", "dead-grant"}
+
+
+@pytest.mark.parametrize(("where", "missing"), [("one", False), ("two", True)])
+def test_both_halves_of_a_report_are_needed_in_the_same_namespace(where, missing) -> None:
+    """R08."""
+    snapshot = world(
+        rollout(),
+        role_object(status("patch"), name="a", namespace="one"),
+        role_object(driver("patch"), name="b", namespace=where),
+        binding_object("a", role="a", namespace="one", kind="Role"),
+        binding_object("b", role="b", namespace=where, kind="Role"),
+    )
+    found = account_problems("gpu", "plugin", snapshot)
+    assert rules_of(found) == ({"missing-driver"} if missing else set())
+    assert all("in namespace one" in each.has for each in found)
 
 
 def test_what_is_missing_in_one_role_may_stand_in_another() -> None:

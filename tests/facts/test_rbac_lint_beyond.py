@@ -36,6 +36,11 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("pods/status pods/binding", "create patch", group=""), {"node-write"}),
         (rule("secrets", "list", group=""), {"node-write"}),
         (rule("secrets", "get", group=""), set()),
+        # By name they give that one alone, and what is asked without a name is not granted by name.
+        (rule("secrets", "get list watch", "gpu-tls", group=""), set()),
+        (rule("secrets", "*", "gpu-tls", group=""), set()),
+        (rule("secrets", "list", "gpu-tls", "", group=""), {"node-write"}),
+        (rule("resourceslices", "deletecollection", "s1"), set()),
         (rule("nodes pods events", "get list watch", group=""), set()),
         (rule("events", "create patch", group=""), set()),
         # R12
@@ -44,6 +49,9 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("clusterroles", "get list", group=RBAC), set()),
         (rule("users groups", "impersonate", group=""), {"escalation"}),
         (rule("serviceaccounts", "*", group=""), {"escalation"}),
+        (rule("*", "*", group=AUTHENTICATION), {"escalation"}),
+        (rule("userextras/scopes", "*", group=AUTHENTICATION), {"escalation"}),
+        (rule("users", "*", group="my.example"), set()),
         (
             rule("userextras/authentication.kubernetes.io/node-name", "impersonate", group=AUTHENTICATION),
             {"escalation"},
@@ -65,6 +73,18 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("validatingwebhookconfigurations", "get list watch", group=ADMISSION), set()),
         (rule("namespaces", "patch", group=""), {"guard-write"}),
         (rule("namespaces", "get", group=""), set()),
+        # Labels are written with these, too.
+        (rule("namespaces/status", "patch", group=""), {"guard-write"}),
+        (rule("namespaces/finalize", "update", group=""), {"guard-write"}),
+        # Who names the writers decides what they may.
+        (rule("driverrollouts", "patch", group="allocguard.dev"), {"guard-write"}),
+        (rule("admissionpolicies", "*", group="allocguard.dev"), {"guard-write"}),
+        (rule("*/status", "patch", group="allocguard.dev"), {"guard-write"}),
+        (rule("driverrollouts nodeledgers", "get list watch", group="allocguard.dev"), set()),
+        (
+            rule("validatingadmissionpolicies", "delete", "allocguard-slices.gpu.example", group=ADMISSION),
+            {"guard-write"},
+        ),
         # Not a verb of these, and other groups with resources of these names.
         (rule("deviceclasses", "use"), set()),
         (rule("nodes", "patch", group="metrics.example"), set()),
@@ -96,6 +116,30 @@ def test_a_finding_shows_what_is_needed_of_the_same_resource() -> None:
     assert found.fix == 'use {apiGroups: [""], resources: [nodes], verbs: [get]}'
     [found] = judged(rule("secrets", "list", group=""))
     assert found.fix == "take it away"
+
+
+def test_everything_of_the_core_is_impersonation_too() -> None:
+    everything = rule("*", "*", group="")
+    assert rules_of(judged(everything)) == {"node-write", "escalation", "token-minting", "guard-write"}
+
+
+def test_what_is_shown_instead_is_of_what_the_rule_grants() -> None:
+    """A rule that reads is not to be made one that writes, nor one about claims one about slices."""
+    [found] = judged(rule("*", "get list watch"))
+    assert found.fix == (
+        "use [{apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [get, list, watch]}, "
+        "{apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [get]}]"
+    )
+    shown = {each.rule: each.fix for each in judged(rule("resourceclaims/status", "*"))}
+    assert shown["rbac-everything"] == (
+        "use {apiGroups: [resource.k8s.io], resources: [resourceclaims/status], verbs: [patch]}"
+    )
+    for one in (
+        rule("nodes", "patch", group=""),
+        rule("*/proxy", "*", group=""),
+        rule("resourceslices", "deletecollection"),
+    ):
+        assert {each.fix for each in judged(one)} == {"take it away"}
 
 
 def test_tokens_and_pods_in_the_namespaces_of_drivers() -> None:

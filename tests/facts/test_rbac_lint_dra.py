@@ -163,3 +163,21 @@ def test_messages_show_the_narrower_rule() -> None:
 def test_within_a_namespace_nothing_is_granted_for_the_whole_cluster() -> None:
     role = role_of(role_object(SLICES, BINDING, namespace="ns"))
     assert rules_of(role_problems(role, Snapshot())) == {"dead-grant", "binding-ineffective"}
+
+
+def test_names_that_are_longer_than_any_name() -> None:
+    """A role of a megabyte makes no line of one."""
+    role = rule("resourceclaims/driver", " ".join(["arbitrary-node:patch"] * 50_000), "x" * 100_000, "y\n" * 50_000)
+    found = judged(status("patch"), role)
+    assert rules_of(found) == {"arbitrary-node", "other-driver", "missing-driver"}
+    assert all(len(each.text("rbac-scope")) < 1500 for each in found)
+    wide = judged(rule("resourceclaims/driver", " ".join(["arbitrary-node:patch"] * 50_000)))
+    assert all(len(each.text("rbac-scope")) < 1500 for each in wide)
+    assert "has arbitrary-node:patch on" in next(each.message for each in wide if each.rule == "rbac-arbitrary-node")
+
+
+def test_resources_that_mean_nothing_are_no_reason_for_a_right_to_report() -> None:
+    [found] = judged(rule("resourceslices/*", "update"))
+    assert (found.rule, found.fix) == ("rbac-dead-grant", "take it away")
+    [found] = judged(rule("resourceclaims/*", "update"))
+    assert "resourceclaims/driver" in found.fix

@@ -79,7 +79,7 @@ def lint(files: tuple[str, ...], account: Key | None, where: Where, at: datetime
     """Judge roles and bindings: those in FILES, together with the cluster where one is given, or all of the cluster.
 
     Only those are judged that reach a driver, a fabric controller or an allocator, or that let anybody write what only
-    these may. A fix is never wider than what it replaces.
+    these may. What is shown to use instead is never wider than what such a writer needs.
     """
     from webhook.cli.formats import render
     from webhook.cli.rbac_read import world

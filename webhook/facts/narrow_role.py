@@ -6,10 +6,22 @@ import json
 import re
 from collections.abc import Collection, Sequence
 
-from webhook.facts.rbac import ARBITRARY, ASSOCIATED, BINDING, CLAIMS, DRA, DRIVER, SLICES, STATUS, STATUS_VERBS
+from webhook.facts.rbac import (
+    ARBITRARY,
+    ASSOCIATED,
+    BINDING,
+    CLAIMS,
+    DRA,
+    DRIVER,
+    SLICES,
+    STATUS,
+    STATUS_VERBS,
+    names_resource,
+)
 from webhook.facts.rbac_profile import ALLOCATOR, NODE_LOCAL, Holder
 from webhook.kube.names import driver_name
 from webhook.kube.raw import Json
+from webhook.kube.rbac import PolicyRule
 from webhook.kube.rollout import PROFILES
 
 _READ = ("get", "list", "watch")
@@ -47,6 +59,18 @@ def holder_rules(holder: Holder, verbs: Collection[str], reports: bool = True) -
         if profile in holder.all_profiles:
             drivers = [name for name, each in holder.profiles.items() if each == profile]
             found += [rule for rule in narrow_rules(profile, drivers, verbs, reports) if rule not in found]
+    return found
+
+
+def within(rules: Sequence[Json], has: PolicyRule) -> list[Json]:
+    """What of ``rules`` is granted by ``has`` too, whatever the names; those of which nothing is are left out."""
+    found: list[Json] = []
+    for rule in rules:
+        [group] = rule["apiGroups"]
+        resources = [each for each in rule["resources"] if names_resource(has, each)]
+        verbs = [each for each in rule["verbs"] if each in has.verbs or "*" in has.verbs]
+        if resources and verbs and (group in has.api_groups or "*" in has.api_groups):
+            found.append({**rule, "resources": resources, "verbs": verbs})
     return found
 
 

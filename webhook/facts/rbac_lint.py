@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product
+from itertools import chain, islice, product
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from webhook.facts.rbac_lint_dra import (
     missing_driver,
     of_dra,
     other_driver,
+    slices_inside,
     takes_everything,
 )
 from webhook.facts.rbac_lint_reach import (
@@ -73,20 +74,24 @@ def role_problems(
     have nothing to do with devices, nor about those of Kubernetes itself: what these give to a driver's account,
     :func:`binding_problems` and :func:`account_problems` tell.
     """
-    if role.name.startswith("system:") or (not role.namespace and role.name in _BUILT_IN):
+    if _exempt(role):
         return []
     snapshot = snapshot.with_role(role)
     whom = holders(role, snapshot)
     if not whom and not role.aggregates and not any(map(of_dra, role.rules)):
         return []
     rules = _placed(role, snapshot, role.namespace, not role.namespace and _cluster_wide(role, snapshot))
-    bindings = bindings_of(role, snapshot) if whom or _any_authority(rules) else ()
+    bindings = bindings_of(role, snapshot) if annotated(role) is not None or _any_authority(rules) else ()
     found: list[Iterable[Finding]] = [annotation_problems(role), aggregated(role, rules), shared_subjects(bindings)]
     found.append(_of_rules(rules, whom, snapshot))
     for holder in _alike(whom):
         found += [unguarded(rules, holder, guarded, "rules"), unused_status(rules, holder, reports, "rules")]
     found += [_lacking(rules, each, snapshot, "rules") for each in whom[:MOST_ACCOUNTS]]
     return _limited(chain.from_iterable(found))
+
+
+def _exempt(role: Role) -> bool:
+    return role.name.startswith("system:") or (not role.namespace and role.name in _BUILT_IN)
 
 
 def binding_problems(binding: RoleBinding, snapshot: Snapshot, guarded: bool | None = None) -> list[Finding]:
@@ -112,6 +117,10 @@ def binding_problems(binding: RoleBinding, snapshot: Snapshot, guarded: bool | N
     if new:
         found.append(_of_rules(rules, whom, snapshot))
         found += [_lacking(rules, each, snapshot, "roleRef") for each in whom[:MOST_ACCOUNTS]]
+    elif binding.namespace and not role.namespace and not _exempt(role) and _any_authority(rules):
+        # Where it is bound in the whole cluster too, the role itself is told to be right.
+        inside = _inside(rules, whom[0] if whom else None) if _cluster_wide(role, snapshot) else ()
+        found.append(islice(inside, 4 * MOST_ALIKE))
     return _limited(chain.from_iterable(found))
 
 
@@ -220,6 +229,14 @@ def _of_rule(placed: Placed, holder: Holder | None, snapshot: Snapshot, full: Co
         if name not in full:
             yield from judge(placed, holder)
     yield from beyond(placed, holder, snapshot, full)
+
+
+def _inside(rules: Iterable[Placed], holder: Holder | None) -> Iterator[Finding]:
+    """What grants nothing because it is bound within a namespace, and would in the whole cluster."""
+    for placed in rules:
+        yield from slices_inside(placed)
+        if not placed.rule.resource_names:
+            yield from ineffective_binding(placed, holder)
 
 
 def _lacking(rules: Sequence[Placed], holder: Holder, snapshot: Snapshot, path: str) -> Iterator[Finding]:

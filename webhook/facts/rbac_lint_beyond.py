@@ -6,21 +6,28 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from webhook.facts.narrow_role import flow, holder_rules
+from webhook.facts.narrow_role import flow, holder_rules, within
 from webhook.facts.rbac import CLAIMS, DRA, SLICES, Placed, names_resource
 from webhook.facts.rbac_lint_dra import TEMPLATES, grants_any
 from webhook.facts.rbac_profile import Holder, listed
 from webhook.kube.finding import Finding
 from webhook.kube.rbac import GROUP as RBAC
 from webhook.kube.rbac import PolicyRule
+from webhook.kube.rollout import GROUP as OURS
 from webhook.kube.snapshot import Snapshot
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 # A connection is a write, whatever the verb: with get one may run commands, too.
 _CONNECTS = ("get", *WRITES)
-_IMPERSONATED = ("users", "groups", "serviceaccounts", "uids", "userextras")
+# A collection is deleted without a name, and a list or watch by name gives no more than that object.
+_UNNAMED = frozenset({"list", "watch", "deletecollection"})
+_IMPERSONATED = {
+    "": ("users", "groups", "serviceaccounts"),
+    "authentication.k8s.io": ("uids", "userextras"),
+}
 _ADMISSION = "admissionregistration.k8s.io"
-# Names of configurations that switch the guard off.
+_OUR_KINDS = ("admissionpolicies", "driverrollouts", "nodeledgers")
+# How the names of configurations and policies begin that switch the guard off.
 _GUARD = "allocguard"
 
 
@@ -102,7 +109,23 @@ _POWERS = (
         cluster=True,
     ),
     _Power("rbac-escalation", RBAC, ("roles", "clusterroles"), ("escalate", "bind"), "it gives itself any right"),
-    _Power("rbac-guard-write", "", ("namespaces",), ("update", "patch"), "a label there gives admin access to devices"),
+    _Power(
+        "rbac-guard-write",
+        "",
+        ("namespaces", "namespaces/status", "namespaces/finalize"),
+        ("update", "patch"),
+        "a label there gives admin access to devices",
+    ),
+    _Power(
+        "rbac-guard-write",
+        OURS,
+        tuple(
+            f"{each}{sub}" for each in ("admissionpolicies", "driverrollouts", "nodeledgers") for sub in ("", "/status")
+        ),
+        WRITES,
+        "it says who writes for which driver, and what is refused",
+        cluster=True,
+    ),
 )
 
 
@@ -116,7 +139,7 @@ def beyond(placed: Placed, holder: Holder, snapshot: Snapshot, full: Collection[
             continue
         if (power.drivers_only and holder.allocates) or (power.cluster and not placed.everywhere):
             continue
-        verbs = _verbs(rule, power.verbs)
+        verbs = _verbs(rule, _of_objects(power.verbs) if _named(rule) else power.verbs)
         resources = [each for each in power.resources if names_resource(rule, each)] if verbs else []
         if resources:
             yield _finding(power.rule, placed, verbs, resources, power.why, holder)
@@ -137,11 +160,20 @@ def _impersonation(placed: Placed, holder: Holder) -> Iterator[Finding]:
     verbs = [
         each for each in rule.verbs if each == "impersonate" or each.startswith(("impersonate:", "impersonate-on:"))
     ]
-    if "*" in rule.verbs and any(each.partition("/")[0] in _IMPERSONATED for each in rule.resources):
-        verbs.append("*")
-    if verbs:
+    resources = list(rule.resources)
+    if not verbs and "*" in rule.verbs:
+        verbs, resources = ["*"], list(_impersonated(rule))
+    if verbs and resources:
         why = "it acts as anybody, with the node that it says it is on"
-        yield _finding("rbac-escalation", placed, verbs, list(rule.resources), why, holder)
+        yield _finding("rbac-escalation", placed, verbs, resources, why, holder)
+
+
+def _impersonated(rule: PolicyRule) -> Iterator[str]:
+    """What one may be impersonated with and ``rule`` names."""
+    for group, resources in _IMPERSONATED.items():
+        if group in rule.api_groups or "*" in rule.api_groups:
+            for each in rule.resources:
+                yield from resources if each == "*" else [each] if each.partition("/")[0] in resources else []
 
 
 def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Finding]:
@@ -169,7 +201,7 @@ def _guard(placed: Placed, holder: Holder) -> Iterator[Finding]:
     if _ADMISSION not in rule.api_groups and "*" not in rule.api_groups:
         return
     verbs = _verbs(rule, WRITES)
-    others = rule.resource_names and _GUARD not in rule.resource_names
+    others = _named(rule) and not any(each.startswith(_GUARD) for each in rule.resource_names)
     resources = [
         each
         for each in rule.resources
@@ -180,11 +212,23 @@ def _guard(placed: Placed, holder: Holder) -> Iterator[Finding]:
 
 
 def _verbs(rule: PolicyRule, wanted: Collection[str]) -> list[str]:
-    return ["*"] if "*" in rule.verbs else [verb for verb in wanted if verb in rule.verbs]
+    if "*" in rule.verbs:
+        return ["*"] if wanted else []
+    return [verb for verb in wanted if verb in rule.verbs]
+
+
+def _named(rule: PolicyRule) -> bool:
+    """Whether ``rule`` holds for some names only, and so for no request without one."""
+    return bool(rule.resource_names) and "" not in rule.resource_names
+
+
+def _of_objects(verbs: Collection[str]) -> list[str]:
+    return [verb for verb in verbs if verb not in _UNNAMED]
 
 
 def _finding(name: str, placed: Placed, verbs: list[str], resources: list[str], why: str, holder: Holder) -> Finding:
-    narrow = [rule for rule in holder_rules(holder, ()) if not set(resources).isdisjoint(rule["resources"])]
+    known = [rule for rule in holder_rules(holder, ()) if not set(resources).isdisjoint(rule["resources"])]
+    narrow = within(known, placed.rule)
     has = f"{listed(verbs)} on {listed(resources)} for {holder.told}"
     fix = f"use {flow(narrow)}" if narrow else "take it away"
     return Finding(name, placed.path, has, f"no such right: {why}", fix)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from webhook.facts.narrow_role import flow, holder_rules
+from msgspec.structs import replace
+
+from webhook.facts.narrow_role import flow, holder_rules, within
 from webhook.facts.rbac import (
     ARBITRARY,
     ASSOCIATED,
@@ -65,11 +67,13 @@ def everything(placed: Placed, holder: Holder | None) -> Iterator[Finding]:
     reads = READS.issuperset(rule.verbs)
     if holder is None and (reads or not has_authority(rule)):
         return
-    has = f'"*" in {" and ".join(wide)}, so {", ".join(rule.verbs[:3])} on {_covered(rule)}'
+    has = f'"*" in {" and ".join(wide)}, so {listed(rule.verbs)} on {_covered(rule)}'
     needs = "what is used, by name" if reads else "what is used, by name: this is arbitrary-node and binding too"
-    yield Finding(
-        "rbac-everything", f"{placed.path}.{wide[0]}", has, needs, _use(holder), "warning" if reads else "error"
-    )
+    fix = "name groups, resources and verbs one by one"
+    if holder is not None:
+        kept = within(holder_rules(holder, _suffixes(rule)), rule)
+        fix = f"use {flow(kept)}" if kept else "take it away"
+    yield Finding("rbac-everything", f"{placed.path}.{wide[0]}", has, needs, fix, "warning" if reads else "error")
 
 
 def takes_everything(rule: PolicyRule) -> bool:
@@ -86,7 +90,7 @@ def arbitrary_node(placed: Placed, holder: Holder) -> Iterator[Finding]:
     verbs = [verb for verb in rule.verbs if verb == "*" or (verb in NODE_VERBS and verb.startswith(ARBITRARY))]
     if NODE_LOCAL not in holder.all_profiles or not concerned or not verbs or not grants_any(rule, DRIVER, verbs):
         return
-    has = f"{', '.join(verbs)} on {DRIVER} for {holder.told}"
+    has = f"{listed(verbs)} on {DRIVER} for {holder.told}"
     needs = "associated-node verbs: the token of one node could rewrite the claims of every node"
     yield Finding("rbac-arbitrary-node", f"{placed.path}.verbs", has, needs, _use(holder, DRIVER, _suffixes(rule)))
 
@@ -126,7 +130,7 @@ def binding_of_driver(placed: Placed, holder: Holder) -> Iterator[Finding]:
     rule = placed.rule
     if holder.allocates or not grants_any(rule, BINDING, rule.verbs):
         return
-    has = f"{', '.join(rule.verbs[:3])} on {BINDING} for {holder.told}"
+    has = f"{listed(rule.verbs)} on {BINDING} for {holder.told}"
     needs = "no such right: with it allocations and reservations of every claim can be rewritten"
     yield Finding("rbac-binding-in-node-plugin", placed.path, has, needs, "take it away: no driver needs it")
 
@@ -143,8 +147,9 @@ def ineffective_binding(placed: Placed, holder: Holder | None) -> Iterator[Findi
     else:
         return
     needs = "no such rule: it is asked for without a name and for the whole cluster, so this grants nothing"
-    allocates = holder is not None and holder.allocates
-    fix = f"{_use(holder, BINDING, _suffixes(rule))} by a ClusterRoleBinding" if allocates else "take it away"
+    fix = "take it away"
+    if holder is not None and holder.allocates:
+        fix = f"{_use(holder, BINDING, _suffixes(rule))} by a ClusterRoleBinding"
     yield Finding("rbac-binding-ineffective", path, has, needs, fix, "warning")
 
 
@@ -155,8 +160,10 @@ def dead_grant(placed: Placed, holder: Holder | None) -> Iterator[Finding]:
         return
     nothing = [each for each in rule.resources if each in _NOTHING or each.endswith("/*")]
     if nothing:
-        needs = f"{STATUS}, {BINDING} or {DRIVER}: this one is never asked for and grants nothing"
-        yield _dead(f"{placed.path}.resources", f"resource {listed(nothing)}", needs, holder)
+        ours = any(each in _NOTHING or each == f"{CLAIMS}/*" for each in nothing)
+        asked = f"{STATUS}, {BINDING} or {DRIVER}" if ours else "resources in full, or */ with a subresource"
+        needs = f"{asked}: this one is never asked for and grants nothing"
+        yield _dead(f"{placed.path}.resources", f"resource {listed(nothing)}", needs, holder if ours else None)
     if "*" in rule.resource_names:
         needs = 'names in full: "*" among resourceNames is a name like any other and grants nothing'
         yield _dead(f"{placed.path}.resourceNames", '"*" in resourceNames', needs, holder)
@@ -166,7 +173,12 @@ def dead_grant(placed: Placed, holder: Holder | None) -> Iterator[Finding]:
         needs = f"verbs that are asked for: this grants nothing on {listed(living)}"
         wanted = holder if any(each in (DRIVER, "*/driver") for each in living) else None
         yield _dead(f"{placed.path}.verbs", f"verb {listed(verbs)}", needs, wanted, _suffixes(rule))
-    if not placed.everywhere and grants_any(rule, SLICES, _SLICE_WRITES):
+    yield from slices_inside(placed)
+
+
+def slices_inside(placed: Placed) -> Iterator[Finding]:
+    """R07 for slices that may be written within a namespace."""
+    if not placed.everywhere and of_dra(placed.rule) and grants_any(placed.rule, SLICES, _SLICE_WRITES):
         needs = "a ClusterRoleBinding: slices are in no namespace, so this grants nothing"
         yield _dead(placed.path, f"{SLICES} within a namespace", needs, None)
 
@@ -190,6 +202,23 @@ def missing_driver(rules: Sequence[Placed], holder: Holder, path: str) -> Iterat
     """R08, ``rbac-missing-driver``: claim status may be written, and not what is asked for with it, or the other way
     round: every such write is refused from 1.36 on. ``rules`` are all that somebody has.
     """
+    found = list(_missing_of(rules, holder, path))
+    yield from found
+    if found:
+        return
+    # Each half may hold in another namespace than the other one.
+    inside: dict[str, list[Placed]] = {}
+    for each in rules:
+        if each.namespace and not each.everywhere:
+            inside.setdefault(each.namespace, []).append(each)
+    outside = [each for each in rules if each.everywhere or not each.namespace]
+    for namespace, here in sorted(inside.items()):
+        if any(grants_any(each.rule, STATUS, STATUS_VERBS) for each in here):
+            for one in _missing_of([*outside, *here], holder, path):
+                yield replace(one, has=f"{one.has}, in namespace {namespace}")
+
+
+def _missing_of(rules: Sequence[Placed], holder: Holder, path: str) -> Iterator[Finding]:
     granted = [each.rule for each in rules]
     status = {verb for verb in STATUS_VERBS if any(covers(rule, DRA, STATUS, verb) for rule in granted)}
     named = {
@@ -257,13 +286,9 @@ def _suffixes(rule: PolicyRule) -> set[str]:
     return {verb for verb in STATUS_VERBS if any(each == verb or each.endswith(f":{verb}") for each in rule.verbs)}
 
 
-def _use(holder: Holder | None, resource: str = "", verbs: Collection[str] = (), also: str = "") -> str:
-    """What to have instead: the rules that ``holder`` needs, of ``resource`` where that is given."""
-    if holder is None:
-        return "name groups, resources and verbs one by one"
-    rules = holder_rules(holder, verbs)
-    if resource:
-        rules = [rule for rule in rules if resource in rule["resources"] or (also and also in rule["resources"])]
+def _use(holder: Holder, resource: str, verbs: Collection[str], also: str = "") -> str:
+    """What to have instead: the rules that ``holder`` needs of ``resource``."""
+    rules = [rule for rule in holder_rules(holder, verbs) if not {resource, also}.isdisjoint(rule["resources"])]
     return f"use {flow(rules)}" if rules else "take it away"
 
 

@@ -51,7 +51,7 @@ def shared_subjects(bindings: Iterable[RoleBinding], inside: bool = False) -> It
 
 def _crowd(subject: Subject) -> str:
     if subject.kind == ACCOUNT and subject.name == "default":
-        return f"the default ServiceAccount of {subject.namespace}"
+        return f"the default ServiceAccount of {subject.namespace or 'a namespace that is not named'}"
     if subject.kind == GROUP_SUBJECT and (
         subject.name in _CROWDS or subject.name.startswith("system:serviceaccounts:")
     ):

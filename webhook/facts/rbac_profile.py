@@ -18,6 +18,8 @@ NODE_LOCAL, MULTI_NODE, ALLOCATOR = "NodeLocal", "MultiNode", "Allocator"
 MOST_SUBJECTS = 1024
 # Drivers that the annotations of a role may name.
 MOST_DRIVERS = 64
+# Characters of the longest names: DNS subdomains.
+LONGEST = 253
 
 
 class Holder(Struct, frozen=True):
@@ -63,10 +65,11 @@ class Holder(Struct, frozen=True):
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
-    """``a, b, c and 4 more``, sorted."""
-    ordered = sorted(names)
+    """``a, b, c and 4 more``, sorted, each once; one that is longer than any name may be is cut."""
+    ordered = sorted(set(names))
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(ordered[:most]) + more
+    shown = (name if len(name) <= LONGEST else f"{name[:LONGEST]}…" for name in ordered[:most])
+    return ", ".join(shown) + more
 
 
 def annotated(role: Role) -> Holder | None:

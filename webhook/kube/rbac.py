@@ -142,7 +142,7 @@ def read_role(obj: Json) -> Role:
     return Role(
         namespace=intern(namespace),
         name=name,
-        rules=tuple([_shared_rule(rule) for rule in members(obj.get("rules"))]),
+        rules=tuple([_shared_rule(rule) for rule in sequence(obj.get("rules"))]),
         labels=shared(labels),
         profile=text(annotations.get(PROFILE)),
         drivers=tuple([intern(each) for each in sorted(drivers)]),
@@ -168,5 +168,5 @@ def read_binding(obj: Json) -> RoleBinding:
         name=name,
         role_kind=intern(text(reference.get("kind"))),
         role_name=intern(text(reference.get("name"))),
-        subjects=tuple([_subject(each, namespace) for each in members(obj.get("subjects"))]),
+        subjects=tuple([_subject(mapping(each), namespace) for each in sequence(obj.get("subjects"))]),
     )
