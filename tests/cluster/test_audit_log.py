@@ -199,3 +199,26 @@ def test_a_file_that_goes_is_told_and_the_next_one_is_read(tmp_path: Path) -> No
         assert reader.log.checks() == [("audit log", True, f"ok, {path}")]
 
     play(path, steps)
+
+
+def test_what_is_added_between_the_last_look_and_the_rotation_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text("")
+    replaced = AuditLog._replaced
+
+    def rotated(log: AuditLog) -> bool:
+        """As another process may: after nothing was read, and before it is asked whether the file is another one."""
+        if not (tmp_path / "audit-1.log").exists():
+            append(path, "last\nhalf")
+            path.rename(tmp_path / "audit-1.log")
+            path.write_text("next\n")
+        return replaced(log)
+
+    monkeypatch.setattr(AuditLog, "_replaced", rotated)
+
+    async def steps(reader: Reader) -> None:
+        await reader.until(b"last", b"half", b"next")
+
+    play(path, steps)

@@ -65,7 +65,10 @@ class AuditLog:
             await self._lines(data)
             return True
         if await asyncio.to_thread(self._replaced):
-            # Nothing is added to it any more: what it ends with is whole, or never will be.
+            # Nothing is added to it any more, but something may have been since the last look; and then what it ends
+            # with is whole, or never will be.
+            while data := await asyncio.to_thread(self._read):
+                await self._lines(data)
             await self._lines(b"\n")
             self._close()
             return True
