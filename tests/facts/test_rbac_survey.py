@@ -103,3 +103,11 @@ def test_that_nobody_reports_is_passed_on(known):
     assert "rbac-unused-status" in rules
     rules = {each.rule for item in whole_survey(snapshot, unknown, {DRIVER: True}) for each in item.findings}
     assert "rbac-unused-status" not in rules
+
+
+def test_an_account_of_several_drivers_is_told_of_once_whatever_binds_it(known):
+    other = {**ROLLOUT, "metadata": {"name": "nic.example.com"}}
+    bindings = [binding(f"b{n}") for n in range(3)]
+    snapshot = known(*(role(each["metadata"]["name"]) for each in bindings), *bindings, ROLLOUT, other)
+    told = [(each.kind, found.rule) for each in whole_survey(snapshot, unknown) for found in each.findings]
+    assert told == [("ServiceAccount", "rbac-shared-subject")]

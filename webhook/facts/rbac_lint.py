@@ -110,11 +110,11 @@ def binding_problems(binding: RoleBinding, snapshot: Snapshot, guarded: bool | N
     said = annotated(role)
     shared = [binding] if said is not None or _any_authority(rules) else []
     found: list[Iterable[Finding]] = [shared_subjects(shared, inside=True)]
-    found += [several_drivers(each, role.drivers, "subjects") for each in named]
     whom = named if said is None else [*named, *(replace(said, account=each) for each in accounts or [("", "")])]
     # Of the accounts of DriverRollouts that is told with all that they have.
     found += [unguarded(rules, each, guarded, "roleRef") for each in _alike(whom) if new or each not in named]
     if new:
+        found += [several_drivers(each, role.drivers, "subjects") for each in named]
         found.append(_of_rules(rules, whom, snapshot))
         found += [_lacking(rules, each, snapshot, "roleRef") for each in whom[:MOST_ACCOUNTS]]
     elif binding.namespace and not role.namespace and not _exempt(role) and _any_authority(rules):
