@@ -311,6 +311,29 @@ def test_hostile_roles_take_no_time() -> None:
     assert time.process_time() - began < 5
 
 
+def test_whoever_stands_behind_thousands_in_a_binding_is_seen() -> None:
+    others = [{"kind": "ServiceAccount", "name": f"a{n}", "namespace": "x"} for n in range(3000)]
+    plugin = {"kind": "ServiceAccount", "name": "plugin", "namespace": "z"}
+    binding = binding_object("b", *others, plugin, group("system:authenticated"))
+    found = binding_problems(binding_of(binding), world(role_object(*WIDE), rollout(namespace="z")))
+    assert [(each.rule, each.path) for each in found] == [
+        ("rbac-shared-subject", "subjects[3001]"),
+        ("rbac-arbitrary-node", "roleRef: rules[1].verbs"),
+    ]
+
+
+def test_a_role_that_is_bound_again_and_again_costs_what_it_costs_once() -> None:
+    """Whoever may bind in one namespace may bind any account there, as often as they like."""
+    rules = [driver("patch", prefix="arbitrary-node", names=[f"d{n}.example"]) for n in range(2000)]
+    many = [binding_object(f"b{n}", namespace="tenant", role="big", kind="Role") for n in range(2000)]
+    crowd = binding_object("a", group("system:serviceaccounts:gpu"), namespace="tenant", role="big", kind="Role")
+    snapshot = world(rollout(), role_object(*rules, name="big", namespace="tenant"), *many, crowd)
+    began = time.process_time()
+    found = account_problems("gpu", "plugin", snapshot)
+    assert time.process_time() - began < 5
+    assert rules_of(found) >= {"other-driver", "shared-subject"}
+
+
 VALUES = st.recursive(
     st.none()
     | st.booleans()

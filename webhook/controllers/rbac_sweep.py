@@ -134,7 +134,9 @@ class RbacSweep:
                 self._problem = Trouble(about, error) if isinstance(error, ApiError) else f"{about}: {error}"
                 self._unasked.tell(self._problem)
                 return
-            shown = {each.rule for each in account_problems(*account, snapshot)}
+            if not allowed:
+                continue
+            shown = {each.rule for each in await asyncio.to_thread(account_problems, *account, snapshot)}
             _add(found, Surveyed(ACCOUNT, *account, tuple(each for each in allowed if each.rule not in shown)))
         self._unasked.over()
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from webhook.kube import labels
 from webhook.kube.raw import Json, mapping, members, text
-from webhook.kube.rbac import ACCOUNT, GROUP_SUBJECT, PolicyRule, Role, RoleBinding, Subject
+from webhook.kube.rbac import ACCOUNT, GROUP_SUBJECT, PolicyRule, Role, RoleBinding, RoleKey, Subject
 from webhook.kube.snapshot import Key, Snapshot
 
 DRA = "resource.k8s.io"
@@ -156,14 +156,34 @@ def own_grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...] | None:
     return found if len(found) <= MOST_RULES else None
 
 
-def _granted(subjects: Iterable[Subject], snapshot: Snapshot) -> Iterator[Grant]:
+def distinct_grants(account: Key, snapshot: Snapshot) -> Iterator[Grant]:
+    """As :func:`grants`, but a role that several bindings grant in the same place is there once, by the first of them:
+    whoever may bind in one namespace may bind there without end.
+    """
+    known: set[tuple[str, RoleKey]] = set()
+    for binding in reaching(account_subjects(account), snapshot):
+        place = (binding.namespace, binding.role)
+        if place not in known:
+            known.add(place)
+            yield from _by(binding, snapshot)
+
+
+def reaching(subjects: Iterable[Subject], snapshot: Snapshot) -> list[RoleBinding]:
+    """The bindings that one of ``subjects`` is bound by, sorted."""
     keys = {key for subject in subjects for key in snapshot.subject_bindings.get(subject, ())}
-    for key in sorted(keys):
-        binding = snapshot.bindings[key]
-        role = bound_role(binding, snapshot)
-        if role is not None:
-            for rule, source in role_rules(role, snapshot):
-                yield Grant(rule, source, binding, binding.namespace)
+    return [snapshot.bindings[key] for key in sorted(keys)]
+
+
+def _granted(subjects: Iterable[Subject], snapshot: Snapshot) -> Iterator[Grant]:
+    for binding in reaching(subjects, snapshot):
+        yield from _by(binding, snapshot)
+
+
+def _by(binding: RoleBinding, snapshot: Snapshot) -> Iterator[Grant]:
+    role = bound_role(binding, snapshot)
+    if role is not None:
+        for rule, source in role_rules(role, snapshot):
+            yield Grant(rule, source, binding, binding.namespace)
 
 
 def bound_role(binding: RoleBinding, snapshot: Snapshot) -> Role | None:

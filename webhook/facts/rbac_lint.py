@@ -7,7 +7,17 @@ from itertools import chain, islice, product
 
 from msgspec.structs import replace
 
-from webhook.facts.rbac import MOST_BINDINGS, Grant, Placed, bound_role, grants, own_grants, role_rules
+from webhook.facts.rbac import (
+    MOST_BINDINGS,
+    Grant,
+    Placed,
+    account_subjects,
+    bound_role,
+    distinct_grants,
+    own_grants,
+    reaching,
+    role_rules,
+)
 from webhook.facts.rbac_lint_beyond import beyond
 from webhook.facts.rbac_lint_dra import (
     AUTHORITY,
@@ -102,7 +112,7 @@ def binding_problems(binding: RoleBinding, snapshot: Snapshot, guarded: bool | N
     new = snapshot.bindings.get(binding.key) != binding
     snapshot = snapshot.with_binding(binding)
     role = bound_role(binding, snapshot)
-    accounts = bound_accounts([binding])
+    accounts = bound_accounts([binding], every=True)
     named = [holder for each in accounts if (holder := account_holder(each, snapshot)) is not None]
     if role is None:
         return _limited(_without_role(binding, named))
@@ -134,14 +144,15 @@ def account_problems(
     """What is wrong with all that the ServiceAccount has, over all bindings, groups and collected roles; paths begin
     with the role (``ClusterRole NAME: rules[0]``). Arguments as in :func:`role_problems`.
     """
-    granted = grants((namespace, name), snapshot)
+    granted = tuple(distinct_grants((namespace, name), snapshot))
     rules = _granted(granted)
     roles = list({grant.role.reference: grant.role for grant in granted}.values())
     named = account_holder((namespace, name), snapshot)
     said = [replace(holder, account=(namespace, name)) for role in roles if (holder := annotated(role)) is not None]
     whom = _alike(said) if named is None else [named]
-    shared = {grant.binding.key: grant.binding for grant in granted if of_dra(grant.rule) and has_authority(grant.rule)}
-    found: list[Iterable[Finding]] = [_of_rules(rules, whom, snapshot), shared_subjects(shared.values())]
+    shared = {grant.binding.role for grant in granted if of_dra(grant.rule) and has_authority(grant.rule)}
+    bindings = (each for each in reaching(account_subjects((namespace, name)), snapshot) if each.role in shared)
+    found: list[Iterable[Finding]] = [_of_rules(rules, whom, snapshot), shared_subjects(bindings)]
     listed = {driver for role in roles for driver in role.drivers}
     for holder in whom:
         found += [several_drivers(holder, listed, ""), missing_driver(rules, holder, "")]

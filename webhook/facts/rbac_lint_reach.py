@@ -37,10 +37,10 @@ def annotation_problems(role: Role) -> Iterator[Finding]:
 
 def shared_subjects(bindings: Iterable[RoleBinding], inside: bool = False) -> Iterator[Finding]:
     """R15, ``rbac-shared-subject``: rights of one writer in the hands of many. ``inside``: paths are of the binding
-    itself, else they are said in words.
+    itself, of which every subject is looked at, else they are said in words.
     """
     subjects = ((each, index, subject) for each in bindings for index, subject in enumerate(each.subjects))
-    for binding, index, subject in islice(subjects, MOST_SUBJECTS):
+    for binding, index, subject in islice(subjects, None if inside else MOST_SUBJECTS):
         crowd = _crowd(subject)
         if crowd:
             path = f"subjects[{index}]" if inside else ""

@@ -101,11 +101,11 @@ def holders(role: Role, snapshot: Snapshot) -> tuple[Holder, ...]:
     return tuple(found) or (() if said is None else (said,))
 
 
-def bound_accounts(bindings: Iterable[RoleBinding]) -> list[Key]:
-    """The ServiceAccounts (namespace, name) among the subjects of ``bindings``, sorted; at most ``MOST_SUBJECTS``
-    subjects are looked at.
+def bound_accounts(bindings: Iterable[RoleBinding], every: bool = False) -> list[Key]:
+    """The ServiceAccounts (namespace, name) among the subjects of ``bindings``, sorted; unless ``every`` subject is to be
+    looked at, at most ``MOST_SUBJECTS`` are.
     """
-    subjects = islice((subject for binding in bindings for subject in binding.subjects), MOST_SUBJECTS)
+    subjects = islice((each for binding in bindings for each in binding.subjects), None if every else MOST_SUBJECTS)
     return sorted({(each.namespace, each.name) for each in subjects if each.kind == ACCOUNT})
 
 

@@ -70,7 +70,7 @@ class RoleFact:
             return holders(model, snapshot)
         role = bound_role(model, snapshot)
         said = annotated(role) if role is not None else None
-        named = [account_holder(each, snapshot) for each in bound_accounts([model])]
+        named = [account_holder(each, snapshot) for each in bound_accounts([model], every=True)]
         return tuple(each for each in (said, *named) if each is not None)
 
 
