@@ -20,7 +20,7 @@ from tests.e2e.kinds import namespaced, path
 from tests.e2e.waiting import eventually
 from tests.tools.make_writers_matrix import MATRIX, told
 from webhook.kube.names import node_name
-from webhook.kube.raw import mapping
+from webhook.kube.raw import child, mapping
 from webhook.kube.resource import FIELD_136, POD_FIELD
 from webhook.policy.fieldpath import changed
 
@@ -359,10 +359,9 @@ def _content(obj: Json) -> bytes:
 def _patch(old: Json, new: Json) -> list[Json]:
     """The JSON patch from ``old`` to ``new``: of each part that differs as a whole."""
     found: list[Json] = []
-    for parts in (("metadata", "labels"), ("spec",), ("status",)):
-        before, after = old, new
-        for part in parts:
-            before, after = mapping(before.get(part)), mapping(after.get(part))
+    metadata = [("metadata", name) for name in ("labels", "ownerReferences", "finalizers")]
+    for parts in (*metadata, ("spec",), ("status",)):
+        before, after = child(old, *parts) or None, child(new, *parts) or None
         if before != after:
             where = "/" + "/".join(parts)
             found.append({"op": "add", "path": where, "value": after} if after else {"op": "remove", "path": where})

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from tests.facts.builders import claim, pod_ref, result, rollout, world
+from tests.facts.builders import claim, device_class, pod_ref, result, rollout, world
 from tests.facts.writing import account, everyone_exempt, kubelet, user, writers
 from webhook.facts.claim_writers import claim_writer_problems
 
@@ -126,3 +126,11 @@ def test_nothing_about_those_who_are_exempt():
     snapshot = world(NAMED)
     for writer in everyone_exempt(snapshot):
         assert claim_writer_problems(writer, FREE, TOLD, snapshot) == []
+
+
+def test_an_allocation_of_nothing_is_one_of_the_devices_that_the_claim_asks_for():
+    [problem] = judge(FREE, claim(results=[]), cluster=(NAMED, device_class()))
+    assert problem.rule == "allocation-by-stranger"
+    assert problem.has == "an allocation set, of devices of d.example, by system:serviceaccount:drivers:plugin"
+    assert rules(FREE, claim(results=[]), cluster=(NAMED, device_class(driver="other.example"))) == []
+    assert rules(FREE, claim(results=[]), who=user, name=SCHEDULER, cluster=(NAMED, device_class())) == []

@@ -137,3 +137,13 @@ def test_nothing_about_those_who_are_exempt():
     snapshot = world(NAMED)
     for writer in everyone_exempt(snapshot):
         assert slice_writer_problems(writer, read_slice(THERE), read_slice(ALL), False, snapshot) == []
+
+
+def test_who_is_no_account_is_told_how_to_get_through():
+    [problem] = judge(HERE, who=user, name="kubernetes-admin")
+    assert problem.fix == (
+        "name the user or one of its groups in params.breakGlass if it keeps the cluster, or write as a member of "
+        "system:masters"
+    )
+    [problem] = judge(HERE, name="stranger")
+    assert problem.fix.startswith("add the account to spec.writers")

@@ -7,7 +7,9 @@ do, and by what the roles say; here the named writers count, whatever their role
 from __future__ import annotations
 
 from webhook.facts.claim_changes import Changes, allocated_drivers, allocated_node, claim_changes
+from webhook.facts.drivers import claim_drivers
 from webhook.facts.writers import CLAIM_CONTROLLERS, Writer, listed
+from webhook.kube.claims import read_claim
 from webhook.kube.finding import Finding
 from webhook.kube.raw import Json, mapping
 from webhook.kube.snapshot import Snapshot
@@ -71,7 +73,9 @@ def _node_local(writer: Writer, driver: str, by: str, node: str) -> Finding | No
 def _binding_problems(writer: Writer, changes: Changes, old: Json, new: Json, snapshot: Snapshot) -> list[Finding]:
     if not (changes.allocation or changes.reserved_for) or writer.allocates:
         return []
-    drivers = sorted(allocated_drivers(old) | allocated_drivers(new))
+    # An allocation of no devices keeps them from the claim all the same.
+    held = allocated_drivers(old) | allocated_drivers(new)
+    drivers = sorted(held or claim_drivers(read_claim(new), snapshot))
     barred = [name for name in drivers if writer.profiles.get(name) != "Allocator" and writer.named(name, snapshot)]
     if not barred:
         return []

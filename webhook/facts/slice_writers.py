@@ -5,9 +5,10 @@ The API server keeps only kubelets to their node; any account that may write sli
 
 from __future__ import annotations
 
-from webhook.facts.writers import COLLECTORS, Writer, listed
+from webhook.facts.writers import COLLECTORS, EMERGENCY, Writer, listed
 from webhook.kube.finding import Finding
 from webhook.kube.resource import Slice
+from webhook.kube.rollout import ADMINISTRATORS
 from webhook.kube.rollout import Writer as Account
 from webhook.kube.snapshot import Snapshot
 
@@ -89,7 +90,10 @@ def _no_writer(writer: Writer, item: Slice, which: str, named: tuple[Account, ..
         has = f"driver {item.driver}{which}, by {writer.shown}, which writes for {', '.join(sorted(writer.profiles))}"
         return Finding("slice-of-other-driver", _DRIVER, has, needs)
     has = f"driver {item.driver}{which}, by {writer.shown}"
-    fix = f"add the account to spec.writers of DriverRollout {item.driver} if it is to publish devices"
+    if writer.service_account:
+        fix = f"add the account to spec.writers of DriverRollout {item.driver} if it is to publish devices"
+    else:
+        fix = f"name {EMERGENCY}, or write as a member of {ADMINISTRATORS}"
     return Finding("slice-by-stranger", _DRIVER, has, needs, fix)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from webhook.facts.writers import Writer
+from webhook.facts.writers import EMERGENCY, Writer
 from webhook.kube.finding import Finding
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.snapshot import Key, Snapshot
@@ -52,6 +52,8 @@ def _stranger(writer: Writer, account: Key, profiles: Mapping[str, str], bound: 
     has = f"a token of {_name(account)}{what}, asked for by {writer.shown}"
     needs = "a kubelet, which asks for the pods that it runs, or an administrator"
     fix = f"whoever has it writes for {', '.join(sorted(profiles))}; take create on serviceaccounts/token away"
+    if not writer.service_account and writer.kind != "Kubelet":
+        fix += f", or name {EMERGENCY}"
     yield Finding("token-by-stranger", PATH, has, needs, fix)
 
 

@@ -52,6 +52,8 @@ CONTROLLERS: Mapping[str, Kind] = {
     f"{SERVICE_ACCOUNT}kube-system:namespace-controller": "NamespaceController",
     CONTROLLER_MANAGER: "ControllerManager",
 }
+# How a person who keeps the cluster gets through, in messages.
+EMERGENCY = "the user or one of its groups in params.breakGlass if it keeps the cluster"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _PARAMS = ("schedulers", "allocators", "breakGlass", "drivers")
 _LISTS = {"schedulers": (SCHEDULER,), "allocators": (FREE_CLAIMS,)}
