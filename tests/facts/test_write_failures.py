@@ -195,6 +195,7 @@ def test_a_stranger_is_told_no_rule() -> None:
         [made] = found(got["event"], snapshot)
         assert "one of the accounts that the DriverRollout of cpu-metadata.example.org names" in explained(made).needs
         assert "apiGroups" not in explained(made).text(POLICY)
+        assert retry(made) == NEVER
 
 
 def test_a_driver_is_never_told_to_bind() -> None:
@@ -203,9 +204,19 @@ def test_a_driver_is_never_told_to_bind() -> None:
     snapshot = snapshot_of([*got["objects"], rollout("cpu-metadata.example.org", account, "NodeLocal")])
     [made] = found(got["event"], snapshot)
     assert explained(made).needs == "allocation and reservedFor to be left to the scheduler"
+    assert explained(made).fix == f"a driver needs no role for it; {NEVER}"
     snapshot = snapshot_of([*got["objects"], rollout("cpu-metadata.example.org", account, "Allocator")])
     [made] = found(got["event"], snapshot)
     assert "resources: [resourceclaims/binding], verbs: [patch]" in explained(made).needs
+    assert retry(made) == BACKOFF
+
+
+def test_a_person_without_a_role_is_not_to_try_again() -> None:
+    event = deepcopy(recorded("role-missing")["event"])
+    event["user"] = {"username": "jane", "groups": ["system:authenticated"]}
+    [made] = found(event)
+    assert made.cause == "status-role-missing"
+    assert explained(made).fix == f"give nobody else a role for it; {NEVER}"
 
 
 def test_data_that_somebody_else_stored() -> None:

@@ -9,7 +9,7 @@ from webhook.facts.narrow_role import narrow_rules
 from webhook.facts.rbac import BINDING, DRIVER, STATUS
 from webhook.facts.rbac_profile import ALLOCATOR, MULTI_NODE, NODE_LOCAL
 from webhook.facts.write_failures import OWN, Failure
-from webhook.facts.writers import POD_EXTRA
+from webhook.facts.writers import POD_EXTRA, Writer
 from webhook.kube.claims import ADMIN_ACCESS_LABEL
 from webhook.kube.finding import Finding, Severity
 from webhook.kube.raw import Json, child
@@ -50,8 +50,10 @@ _FIXES = {
 
 
 def retry(failure: Failure) -> str:
-    """When the writer should try again: exponential backoff with a cap, or never as it is."""
-    return _RETRY.get(failure.cause, NEVER)
+    """When the writer should try again: exponential backoff with a cap, or never as it is, as when it is told to leave
+    the write to others.
+    """
+    return NEVER if _others_do(failure) else _RETRY.get(failure.cause, NEVER)
 
 
 def explained(failure: Failure) -> Finding:
@@ -71,6 +73,29 @@ def _who(failure: Failure) -> str:
     node = f" on node {writer.node}" if writer.node and writer.service_account else ""
     through = f", as whom {event.impersonator} wrote" if event.impersonator else ""
     return f"{writer.shown}{node}{through}"
+
+
+def _others_do(failure: Failure) -> bool:
+    """Whether what the writer was refused for want of a role is for others to write, and no role for it to come."""
+    resource, writer = _resource(failure), failure.writer
+    if resource == BINDING:
+        return _only_drives(writer)
+    if resource == STATUS and not writer.service_account and not writer.allocates:
+        return True
+    return bool(resource) and failure.strange
+
+
+def _resource(failure: Failure) -> str:
+    """The resource that the writer lacks a permission on; empty where it is refused for something else."""
+    if _TEXTS[failure.cause] not in (_role_missing, _binding_missing, _verb_missing):
+        return ""
+    return failure.missing[0].rpartition(" ")[2] if failure.missing else DRIVER
+
+
+def _only_drives(writer: Writer) -> bool:
+    """Whether it writes for drivers, and allocates nothing."""
+    profiles = set(writer.profiles.values())
+    return bool(profiles) and not writer.allocates and ALLOCATOR not in profiles
 
 
 def _where(failure: Failure) -> str:
@@ -125,8 +150,7 @@ def _role_missing(failure: Failure) -> tuple[str, str, str]:
 def _binding_missing(failure: Failure) -> tuple[str, str, str]:
     verb, writer = failure.event.verb, failure.writer
     has = f"no right to {verb} {BINDING} in all namespaces"
-    drives = any(profile != ALLOCATOR for profile in writer.profiles.values())
-    if drives and not writer.allocates and ALLOCATOR not in writer.profiles.values():
+    if _only_drives(writer):
         return has, "allocation and reservedFor to be left to the scheduler", "a driver needs no role for it"
     needs = f"the rule {_rule(failure, BINDING)} in a ClusterRole with a ClusterRoleBinding"
     if not writer.allocates and ALLOCATOR not in writer.profiles.values():
@@ -136,7 +160,7 @@ def _binding_missing(failure: Failure) -> tuple[str, str, str]:
 
 def _verb_missing(failure: Failure) -> tuple[str, str, str]:
     names = ", ".join(failure.drivers) or "the driver"
-    resource = failure.missing[0].rpartition(" ")[2] if failure.missing else DRIVER
+    resource = _resource(failure)
     if resource == STATUS:
         return _role_missing(failure)
     if resource == BINDING:
@@ -176,8 +200,8 @@ def _other_driver(failure: Failure) -> tuple[str, str, str]:
     names = ", ".join(failure.drivers)
     has = f"a change of what {names} says of its devices"
     fix = (
-        "patch one's own entry by server-side apply, a merge patch replaces the whole list; where that was done, the "
-        f"data that {names} stored is not in the form that Go writes: it has to be sent with sorted keys and no spaces"
+        "patch one's own entry by server-side apply, a merge patch replaces the whole list; where only that was sent, "
+        f"the data that {names} stored is not in Go's form: it has to be sent with sorted keys and no spaces"
     )
     return has, "every driver to change its own entries only", fix
 
