@@ -54,6 +54,7 @@ def test_a_refusal_begins_with_what_was_found_and_what_to_do() -> None:
     assert finding["path"].startswith("spec.devices[5]")
     text = lines(tree)
     assert text[0] == f"denied: CREATE resourceslices {review['request']['name']}"
+    assert f"asked by {review['request']['userInfo']['username']}, in review {review['request']['uid']}" in text
     assert text[1].strip() == tree["verdict"]["message"]
     assert any(finding["message"] in line for line in text)
 

@@ -152,7 +152,8 @@ def _lines(tree: Tree) -> Iterator[str]:
     yield from (f"  warning: {warning}" for warning in verdict["warnings"])
     yield from (f"  patch: {_operation(each)}" for each in verdict["patch"])
     yield from (f"  fix: {fix}" for fix in tree["fix"])
-    yield f"asked by {review['user'] or 'nobody named'}, {'a dry run, ' if review['dryRun'] else ''}uid {review['uid']}"
+    dry = " as a dry run" if review["dryRun"] else ""
+    yield f"asked by {review['user'] or 'nobody named'}{dry}, in review {review['uid']}"
     yield f"judged at {review['endpoint']} by revision {tree['revision']}"
     if not tree["policies"]:
         yield "no policy is about this resource and operation"
