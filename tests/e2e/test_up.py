@@ -13,12 +13,14 @@ import httpx
 import pytest
 
 from tests.e2e import build
+from tests.e2e.failed_writes import COMPONENT
 
 COMMAND = [sys.executable, "-m", "tests.e2e.up"]
 
 
-def test_it_runs_until_it_is_interrupted() -> None:
-    command = [*COMMAND, build.releases()[0], "2"]
+def test_it_runs_until_it_is_interrupted(tmp_path: Path) -> None:
+    audited = [f"--audit-policy-file={COMPONENT / 'policy.yaml'}", f"--audit-log-path={tmp_path / 'audit.log'}"]
+    command = [*COMMAND, build.releases()[0], "2", *audited]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stdout is not None
@@ -33,6 +35,7 @@ def test_it_runs_until_it_is_interrupted() -> None:
             with httpx.Client(verify=trust, trust_env=False) as client:
                 nodes = client.get(f"{server}/api/v1/nodes").json()["items"]
             assert [node["metadata"]["name"] for node in nodes] == ["n1", "n2"]
+            assert (tmp_path / "audit.log").exists()
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
             assert not access.parent.exists()

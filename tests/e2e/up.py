@@ -1,7 +1,8 @@
-"""One control plane to work with by hand: ``python -m tests.e2e.up [RELEASE [NODES]]`` runs it until Ctrl-C.
+"""One control plane to work with by hand: ``python -m tests.e2e.up [RELEASE [NODES]] [--FLAG=VALUE …]`` runs it until
+Ctrl-C.
 
-It has one ready node, ``n1``, or so many, up to 99, and prints the line that tells kubectl and allocguard of it.
-Nothing of it is kept.
+It has one ready node, ``n1``, or so many, up to 99, and prints the line that tells kubectl and allocguard of it. Flags
+are given to its API server. Nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from pathlib import Path
 
 from tests.e2e import build, processes
 from tests.e2e.cluster import Cluster
-from tests.e2e.control_plane import ControlPlane
+from tests.e2e.control_plane import API_SERVER, ControlPlane
 
 _COUNT = re.compile("[1-9][0-9]?")
 
 
 def main(asked: list[str]) -> int:
     """Run it; gives the exit code."""
+    flags = [each for each in asked if each.startswith("--")]
+    asked = [each for each in asked if not each.startswith("--")]
     release = asked[0] if asked else build.releases()[-1]
     nodes = asked[1] if len(asked) > 1 else "1"
     if not _COUNT.fullmatch(nodes) or len(asked) > 2:
@@ -35,7 +38,7 @@ def main(asked: list[str]) -> int:
         signal.signal(number, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="allocguard-e2e-") as folder:
-            _run(Path(folder), release, int(nodes))
+            _run(Path(folder), release, int(nodes), flags)
     except KeyboardInterrupt:
         return 0
     except (build.NotBuilt, processes.Died, TimeoutError) as problem:
@@ -43,8 +46,8 @@ def main(asked: list[str]) -> int:
         return 1
 
 
-def _run(folder: Path, release: str, nodes: int) -> None:
-    plane = ControlPlane(folder, release)
+def _run(folder: Path, release: str, nodes: int, flags: list[str]) -> None:
+    plane = ControlPlane(folder, release, flags={API_SERVER: flags})
     try:
         plane.start()
         cluster = Cluster(plane, "", folder)
