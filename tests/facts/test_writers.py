@@ -4,7 +4,7 @@ import pytest
 
 from tests.facts.builders import rollout, world
 from tests.facts.writing import account, user
-from webhook.facts.writers import NODE_EXTRA, POD_EXTRA, WriterParams, account_of, read_params, writer_of
+from webhook.facts.writers import NODE_EXTRA, POD_EXTRA, WriterParams, account_of, listed, read_params, writer_of
 from webhook.kube.rollout import Writer as Account
 
 ROLES = [("plugin", "NodeLocal"), ("fabric", "MultiNode"), ("queue", "Allocator")]
@@ -172,3 +172,14 @@ def test_params_are_read():
 def test_params_of_a_wrong_shape_are_told_at_their_place(raw, path, message):
     _, problems = read_params(raw)
     assert [message in problem.message for problem in problems if problem.path == path] == [True]
+
+
+def test_whom_messages_send_to():
+    """Never to an allocator, which would be refused as well."""
+    queue, *others = [
+        Account("drivers", "queue", "Allocator"),
+        *(Account("drivers", f"a{n}", "MultiNode") for n in "01234"),
+    ]
+    assert listed((queue, *others[:2])) == "drivers/a0 (MultiNode), drivers/a1 (MultiNode)"
+    assert listed(others) == "drivers/a0 (MultiNode), drivers/a1 (MultiNode), drivers/a2 (MultiNode), and 2 more"
+    assert listed((queue,)) == "nobody yet, all that are named are allocators"

@@ -134,8 +134,13 @@ class Writer(Struct, frozen=True):
 
 
 def listed(named: Sequence[Account]) -> str:
-    """Accounts as messages list them: the first three, and how many more there are."""
-    rows = [f"{each.namespace}/{each.service_account} ({each.profile})" for each in named]
+    """Those who publish devices and report of them as messages list them, the first three, and how many more there are:
+    an allocator does neither.
+    """
+    accounts = [each for each in named if each.profile != "Allocator"]
+    rows = [f"{each.namespace}/{each.service_account} ({each.profile})" for each in accounts]
+    if not rows:
+        return "nobody yet, all that are named are allocators"
     return ", ".join(rows if len(rows) <= 3 else [*rows[:3], f"and {len(rows) - 3} more"])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
@@ -129,9 +129,10 @@ def _source(rule: CompiledValidation) -> str:
     return rule.program.source.strip()
 
 
-def _rules(driver: str, users: Collection[str]) -> list[_Rule]:
-    """The rules for the slices of ``driver``, whose writers are ``users``."""
-    accounts = sorted(user.removeprefix(SERVICE_ACCOUNT).replace(":", "/") for user in users)
+def _rules(driver: str, users: Mapping[str, str]) -> list[_Rule]:
+    """The rules for the slices of ``driver``, whose writers are ``users``, each with its profile."""
+    publishers = [user for user, profile in users.items() if profile != "Allocator"]
+    accounts = sorted(user.removeprefix(SERVICE_ACCOUNT).replace(":", "/") for user in publishers)
     shown = ", ".join(accounts[:3]) + (f" and {len(accounts) - 3} more" if len(accounts) > 3 else "")
     needs = f", needs one of its writers: {shown or 'nobody'}; spec.writers of DriverRollout {driver} names them"
     node = f'(variables.nodes[0] == "" ? "none" : variables.nodes[0]) + ", by " + {_USER}'
