@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,13 +134,21 @@ def refused(write: Callable[[], object]) -> ApiError:
 
 
 @pytest.fixture
-def vendor(cluster: Cluster) -> Iterator[Vendor]:
+def vendor(cluster: Cluster) -> Vendor:
     """The page's parts, with the guard in front, which knows of them."""
     guarded(cluster)
     made = Vendor(cluster)
-    stray = made.slice(made.gpu, nodeName=made.there)
-    create = partial(made.plugin.create, path("ResourceSlice"), stray, dryRun="All")
-    eventually(lambda: "slice-writers/slice-of-other-node: " in refused(create).message)
+    foreign = made.slice(made.fabric, nodeName=made.here)
+
+    def knows_writers() -> bool:
+        """Both drivers': one says whose the slice is, the other what the plugin is."""
+        try:
+            made.plugin.create(path("ResourceSlice"), foreign, dryRun="All")
+        except ApiError as error:
+            return "slice-writers/slice-of-other-driver: " in error.message
+        return False
+
+    eventually(knows_writers)
     return made
 
 
