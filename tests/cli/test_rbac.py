@@ -282,6 +282,103 @@ def test_what_is_printed_is_no_wider_than_the_reference(scope, profile, rules):
         assert {each for each in printed if "/" not in each[1]} <= held
 
 
+CLAIMS, REPORT = (
+    dra("resourceclaims", "get", "delete"),
+    (dra("resourceclaims/status", "patch"), dra("resourceclaims/driver", "associated-node:patch", names=[DRIVER])),
+)
+
+
+def placed(objects):
+    """What the bindings among ``objects`` grant: namespace (empty: everywhere), resource and verb."""
+    rules = {each["metadata"]["name"]: each["rules"] for each in objects if "rules" in each}
+    return {
+        (bound["metadata"].get("namespace", ""), resource, verb)
+        for bound in objects
+        if "roleRef" in bound
+        for _, resource, verb, _ in flat(rules[bound["roleRef"]["name"]])
+    }
+
+
+def test_what_an_account_has_in_namespaces_alone_is_shown_for_these_alone(scope, lint):
+    objects = [
+        rollout(),
+        role("slices", dra("resourceslices", "create")),
+        role("claims", CLAIMS, *REPORT),
+        role("reads", dra("resourceclaims", "get")),
+        binding("slices", "slices"),
+        *(binding("claims", "claims", namespace=each) for each in ("red", "blue")),
+        binding("reads", "reads", namespace="green"),
+    ]
+    told = scope(*objects)
+    report = {("resourceclaims/status", "patch"), ("resourceclaims/driver", "associated-node:patch")}
+    assert placed(told["narrowest"]) == {
+        ("", "resourceslices", "create"),
+        *((space, "resourceclaims", "get") for space in ("red", "blue", "green")),
+        *((space, *each) for space in ("red", "blue") for each in report),
+    }
+    # One role for the namespaces in which it is the same; pasted, with the old bindings gone, nothing is left to do.
+    kinds = [each["kind"] for each in told["narrowest"]]
+    assert kinds == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ClusterRole",
+        *["RoleBinding"] * 2,
+        "ClusterRole",
+        "RoleBinding",
+    ]
+    text = lint(rollout(), *told["narrowest"], options=("--for-serviceaccount", ACCOUNT)).out
+    assert "its roles are the narrowest already" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "driver", "both"),
+    [
+        ("", "", {""}),
+        # A report takes both halves, and is possible where both are.
+        ("", "red", {"red"}),
+        ("red", "", {"red"}),
+        # Who has one half is to have the other, and not elsewhere.
+        ("red", None, {"red"}),
+        (None, "red", {"red"}),
+        (None, "", {""}),
+        ("red", "blue", {"red", "blue"}),
+    ],
+)
+def test_a_report_is_shown_where_it_is_possible_today(scope, status, driver, both):
+    parts = [(name, where) for name, where in (("status", status), ("driver", driver)) if where is not None]
+    rules = dict(zip(("status", "driver"), REPORT, strict=True))
+    told = scope(
+        rollout(),
+        *(role(name, rules[name]) for name, _ in parts),
+        *(binding(name, name, namespace=where) for name, where in parts),
+    )
+    objects = told["narrowest"]
+    if [each["kind"] for each in objects] == ["ClusterRole"]:
+        objects = [*objects, binding("own", objects[0]["metadata"]["name"])]
+    found = placed(objects)
+    assert {where for where, resource, _ in found if resource == "resourceclaims/status"} == both
+    assert {where for where, resource, _ in found if resource == "resourceclaims/driver"} == both
+
+
+def test_an_allocator_within_a_namespace_is_shown_the_status_there_alone(scope):
+    allocates = role("allocates", dra("resourceclaims/binding", "patch"), dra("resourceslices", "list"))
+    status = role("status", dra("resourceclaims/status", "patch"), dra("resourceclaims", "get", "list"))
+    bound = binding("allocates", "allocates"), binding("status", "status", namespace="red")
+    told = scope(rollout("Allocator"), allocates, status, *bound)
+    assert placed(told["narrowest"]) == {
+        ("", "resourceslices", "list"),
+        ("", "resourceclaims/binding", "patch"),
+        ("red", "resourceclaims", "get"),
+        ("red", "resourceclaims", "list"),
+        ("red", "resourceclaims/status", "patch"),
+    }
+
+
+def test_a_writer_without_any_right_is_shown_none(lint):
+    text = lint(rollout(), options=("--for-serviceaccount", ACCOUNT)).out
+    assert "no role is shown: it has none of the rights" in " ".join(text.split())
+
+
 def test_an_account_of_which_nobody_says_what_it_is_for_gets_no_role(lint, scope):
     plain = role("gpu-plugin", dra("resourceclaims/driver", "associated-node:patch"))
     told = scope(plain, binding("gpu-plugin", "gpu-plugin"))

@@ -9,35 +9,14 @@ from typing import TYPE_CHECKING, Any
 from webhook.cli.console import paint, wrapped
 from webhook.cli.formats.text import found_lines
 from webhook.cli.output import dump
+from webhook.cli.rbac_narrow import Narrowest
 from webhook.cli.report import finding_json, plural
-from webhook.facts.narrow_role import flow, holder_rules
-from webhook.facts.rbac import (
-    ARBITRARY,
-    ASSOCIATED,
-    BINDING,
-    DRA,
-    DRIVER,
-    STATUS,
-    STATUS_VERBS,
-    Grant,
-    covers,
-    grants,
-)
+from webhook.facts.narrow_role import flow
+from webhook.facts.rbac import DRA, Grant, grants
 from webhook.facts.rbac_lint_dra import of_dra
 from webhook.facts.rbac_profile import Holder, account_holder, annotated
 from webhook.kube.finding import one_line
-from webhook.kube.rbac import (
-    ACCOUNT,
-    CLUSTER_BINDING,
-    CLUSTER_ROLE,
-    DRIVERS,
-    GROUP,
-    PROFILE,
-    PolicyRule,
-    Role,
-    Subject,
-    read_rule,
-)
+from webhook.kube.rbac import ACCOUNT, BINDING, CLUSTER_ROLE, DRIVERS, PROFILE, PolicyRule, Role, Subject, read_rule
 
 if TYPE_CHECKING:
     from webhook.cli.report import Report
@@ -77,63 +56,17 @@ class Scope:
         }
 
     def narrowest(self) -> list[Json]:
-        """The role that the account needs, and what binds it where the roles that it has are not its own; empty where
-        nobody knows what it is for.
+        """The roles that the account needs, and what binds them where the roles that it has are not its own; empty
+        where nobody knows what it is for.
         """
         if self.holder is None:
             return []
-        writes = [verb for verb in STATUS_VERBS if self._reports_by(verb)]
-        rules = [cut for rule in holder_rules(self.holder, writes, bool(writes)) if (cut := self._cut(rule))]
-        namespace, account = self.account
-        own = self._own_role()
-        name = own.name if own is not None else self._free_name()
-        profile = self._profile()
-        about = {PROFILE: profile, DRIVERS: ", ".join(sorted(self.holder.profiles)) if profile else ""}
-        annotations = {key: value for key, value in about.items() if value}
-        metadata = {"name": name, **({"annotations": annotations} if annotations else {})}
-        role = {"apiVersion": f"{GROUP}/v1", "kind": CLUSTER_ROLE, "metadata": metadata, "rules": rules}
-        if own is not None:
-            return [role]
-        reference = {"apiGroup": GROUP, "kind": CLUSTER_ROLE, "name": name}
-        subjects = [{"kind": ACCOUNT, "namespace": namespace, "name": account}]
-        binding = {
-            "apiVersion": f"{GROUP}/v1",
-            "kind": CLUSTER_BINDING,
-            "metadata": {"name": name},
-            "roleRef": reference,
-            "subjects": subjects,
-        }
-        return [role, binding]
-
-    def _reports_by(self, verb: str) -> bool:
-        """Whether it has any of what a status write by ``verb`` takes: who has one half is to have the other."""
-        asked = [(STATUS, verb), (DRIVER, f"{ASSOCIATED}{verb}"), (DRIVER, f"{ARBITRARY}{verb}")]
-        if self.holder is not None and self.holder.allocates:
-            asked.append((BINDING, verb))
-        return any(
-            covers(each.rule, DRA, resource, wanted, name)
-            for each in self.grants
-            for resource, wanted in asked
-            for name in ("", *each.rule.resource_names)
-        )
-
-    def _may(self, group: str, resource: str, verb: str) -> bool:
-        return any(covers(each.rule, group, resource, verb) for each in self.grants)
-
-    def _cut(self, rule: Json) -> Json | None:
-        """``rule`` of the reference without the objects and verbs that the account does without today; of what a status
-        write takes all is needed.
-        """
-        if any("/" in each for each in rule["resources"]):
-            return rule
-        [group] = rule["apiGroups"]
-        resources = [each for each in rule["resources"] if any(self._may(group, each, verb) for verb in rule["verbs"])]
-        verbs = [verb for verb in rule["verbs"] if any(self._may(group, each, verb) for each in resources)]
-        return {**rule, "resources": resources, "verbs": verbs} if verbs else None
+        return Narrowest(self.holder, self.grants, self._own_role(), self._snapshot).objects()
 
     def _own_role(self) -> Role | None:
         """The one ClusterRole that is bound to this account, everywhere, and to nobody else: its rules may change."""
-        found = {grant.binding.key: grant for grant in self._own()}
+        own = (each for each in self.grants if not _by_group(each, self.account))
+        found = {grant.binding.key: grant for grant in own}
         if len(found) != 1:
             return None
         [grant] = found.values()
@@ -144,20 +77,6 @@ class Scope:
         if role is None or role.namespace or role.aggregates or binding.namespace or shipped or not alone:
             return None
         return role
-
-    def _own(self) -> list[Grant]:
-        """What the account has by its own name."""
-        return [each for each in self.grants if not _by_group(each, self.account)]
-
-    def _profile(self) -> str:
-        profiles = self.holder.all_profiles if self.holder is not None else frozenset()
-        return next(iter(profiles)) if len(profiles) == 1 else ""
-
-    def _free_name(self) -> str:
-        name = self.account[1]
-        while ("", name) in self._snapshot.roles or ("", name) in self._snapshot.bindings:
-            name = f"{name}-narrow"
-        return name
 
     def text(self, report: Report) -> Iterator[str]:
         """The scope for people, with the findings of ``report`` and what to use instead."""
@@ -196,10 +115,13 @@ class Scope:
             yield from wrapped(f"and {plural(len(hidden), 'rule')} that every account has ({names})", "  ", "      ")
 
     def _advice(self) -> Iterator[str]:
-        objects = self.narrowest()
-        if not objects:
+        if self.holder is None:
             fix = f"name it in spec.writers of the DriverRollout, or annotate its role with {PROFILE} and {DRIVERS}"
             yield from wrapped(f"the narrowest role is not known; where it is a driver's or an allocator's, {fix}")
+            return
+        objects = self.narrowest()
+        if not objects:
+            yield from wrapped("no role is shown: it has none of the rights that such a writer uses")
             return
         own = self._own_role()
         others = [
@@ -207,19 +129,37 @@ class Scope:
         ]
         named = sorted({f"{each.binding.kind} {'/'.join(filter(None, each.binding.key))}" for each in others})
         away = f"take the account out of {', '.join(named)}" if named else ""
-        if own is not None and _of_devices(own.rules) == _of_devices(map(read_rule, objects[0]["rules"])):
+        single = len(objects) == 1
+        if own is not None and single and _of_devices(own.rules) == _of_devices(map(read_rule, objects[0]["rules"])):
             told = f"{CLUSTER_ROLE} {own.name} is the narrowest role already"
             yield from wrapped(f"{told}; {away}" if away else told)
+            return
+        if any(each["kind"] == BINDING for each in objects) and self._placed() == _placed(objects):
+            yield from wrapped("its roles are the narrowest already")
             return
         if own is not None:
             what = f"the narrowest role, to replace {CLUSTER_ROLE} {own.name}; keep what else it needs, as for events"
         else:
-            what = "the narrowest role, with its binding"
+            what = "the narrowest role, with what binds it"
         what += f"; once it is there, {away}:" if away else ":"
         first, *rest = wrapped(what)
         yield from (paint(first, bold=True), *rest)
         yield "---"
         yield "\n---\n".join(map(_manifest, objects))
+
+    def _placed(self) -> set[object]:
+        """What it may do with devices, and where."""
+        return {(each.namespace, right) for each in self.grants for right in _of_devices([each.rule])}
+
+
+def _placed(objects: Iterable[Json]) -> set[object]:
+    """What roles among ``objects`` say about devices, and where the bindings among them grant it."""
+    found = list(objects)
+    rights = {each["metadata"]["name"]: _of_devices(map(read_rule, each["rules"])) for each in found if "rules" in each}
+    bound = [each for each in found if "roleRef" in each]
+    return {
+        (each["metadata"].get("namespace", ""), right) for each in bound for right in rights[each["roleRef"]["name"]]
+    }
 
 
 def _annotated(granted: Iterable[Grant], account: Key) -> Holder | None:

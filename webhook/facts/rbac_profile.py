@@ -102,8 +102,8 @@ def holders(role: Role, snapshot: Snapshot) -> tuple[Holder, ...]:
 
 
 def bound_accounts(bindings: Iterable[RoleBinding], every: bool = False) -> list[Key]:
-    """The ServiceAccounts (namespace, name) among the subjects of ``bindings``, sorted; unless ``every`` subject is to be
-    looked at, at most ``MOST_SUBJECTS`` are.
+    """The ServiceAccounts (namespace, name) among the subjects of ``bindings``, sorted: of ``every`` subject, or of the
+    first ``MOST_SUBJECTS``.
     """
     subjects = islice((each for binding in bindings for each in binding.subjects), None if every else MOST_SUBJECTS)
     return sorted({(each.namespace, each.name) for each in subjects if each.kind == ACCOUNT})
