@@ -416,20 +416,24 @@ def test_a_pod_that_is_bound_by_nobody_who_counts(cluster: Cluster) -> None:
         cpu_claim(cluster, f"c{number}", 3)
         cluster.pod(f"p{number}", claims=[f"c{number}"], spec={"schedulerName": "nobody"})
         cluster.allocate(f"c{number}", driver, "group-0", pod=f"p{number}", cpus="3")
-    rules = [{"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]}]
+    rules = [{"apiGroups": [""], "resources": ["pods/binding", "bindings"], "verbs": ["create"]}]
     cluster.service_account("binding", rules)
     client = cluster.token_client(cluster.token("binding"))
 
-    def bind(pod: str, **params: str) -> Json:
+    def bind(pod: str, where: str = "", **params: str) -> Json:
         target = {"apiVersion": "v1", "kind": "Node", "name": driver.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-        return client.create(cluster.path("Pod", pod, "binding"), body, **params)
+        return client.create(where or cluster.path("Pod", pod, "binding"), body, **params)
 
     eventually(lambda: bind("p1"))
     assert FIELD not in cluster.get("Pod", "p1")["status"]
 
     guarded(cluster)
     warned(client, lambda: bind("p2", **GENTLY), "binding-writers/binding-by-stranger: ", "whose claim c2 costs")
+    legacy = f"/api/v1/namespaces/{cluster.ns}/bindings"
+    warned(
+        client, lambda: bind("p2", legacy, **GENTLY), "binding-writers/binding-by-stranger: ", "whose claim c2 costs"
+    )
     bind("p2")
     assert cluster.get("Pod", "p2")["spec"]["nodeName"] == driver.node
 

@@ -166,7 +166,14 @@ def _pod_rows() -> list[Row]:
             conditions=(("claim-statuses-differ", differs),),
             excluded=SYSTEM_NAMESPACES,
         ),
-        Row("pod-bindings", "", {"pods/binding": ("CREATE",)}, seconds=1, excluded=SYSTEM_NAMESPACES),
+        # Bindings can be written without their pod in the path, too.
+        Row(
+            "pod-bindings",
+            "",
+            dict.fromkeys(("pods/binding", "bindings"), ("CREATE",)),
+            seconds=1,
+            excluded=SYSTEM_NAMESPACES,
+        ),
         Row("pod-resizes", "", {"pods/resize": ("UPDATE",)}, excluded=SYSTEM_NAMESPACES),
         Row("sent-pods", "", {"pods": ("CREATE",)}, endpoint=MUTATE, excluded=SYSTEM_NAMESPACES),
     ]
