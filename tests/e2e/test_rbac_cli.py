@@ -177,6 +177,33 @@ def test_the_narrowest_role_can_be_pasted_and_then_nothing_is_wrong(cluster: Clu
     assert "is the narrowest role already" in last["out"]
 
 
+def test_the_narrowest_roles_of_one_namespace_can_be_pasted_and_hold_there_alone(cluster: Cluster) -> None:
+    """Slices are in no namespace, claims may be granted in one: nothing that is printed reaches the others."""
+    driver, apart = cluster.name("gpu.example.org"), cluster.namespace("apart")
+    user = cluster.service_account("plugin", [dra("resourceslices", "*")])
+    report = dra("resourceclaims/driver", "associated-node:patch", names=(driver,))
+    claims = [dra("resourceclaims", "get", "delete"), dra("resourceclaims/status", "patch"), report]
+    cluster.create("ClusterRole", role(cluster.name("claims"), claims))
+    bind(cluster, "RoleBinding", "claims", cluster.name("claims"), "plugin")
+    rollout(cluster, driver, "plugin")
+    told = ran(cluster, "--for-serviceaccount", f"{cluster.ns}/plugin")
+    objects = [yaml.safe_load(document) for document in told["out"].split("\n---\n")[1:]]
+    assert [obj["kind"] for obj in objects] == ["ClusterRole", "ClusterRoleBinding", "ClusterRole", "RoleBinding"]
+    for obj in objects:
+        cluster.as_admin.create(path(obj["kind"], namespace=obj["metadata"].get("namespace", "")), obj)
+    cluster.as_admin.gone(path("ClusterRoleBinding", f"plugin-{cluster.ns}"))
+    cluster.as_admin.gone(path("RoleBinding", "claims", namespace=cluster.ns))
+    eventually(lambda: not allowed(cluster, user, "delete", "resourceclaims", namespace=cluster.ns))
+    assert allowed(cluster, user, "create", "resourceslices")
+    for space, holds in ((cluster.ns, True), (apart, False)):
+        assert allowed(cluster, user, "get", "resourceclaims", namespace=space) is holds
+        assert allowed(cluster, user, "patch", "resourceclaims/status", namespace=space) is holds
+        reports = allowed(cluster, user, "associated-node:patch", "resourceclaims/driver", namespace=space, name=driver)
+        assert reports is holds
+    last = ran(cluster, "--for-serviceaccount", f"{cluster.ns}/plugin")
+    assert "its roles are the narrowest already" in last["out"]
+
+
 def test_lint_of_a_cluster_finds_the_role_and_says_nothing_about_those_of_kubernetes(cluster: Cluster) -> None:
     """Everything that a new control plane has, and one role of a driver that is too wide."""
     driver = cluster.name("gpu.example.org")
