@@ -177,6 +177,15 @@ def test_without_named_writers_only_the_warning_is_exported_and_that_is_said(run
     assert binding["spec"] == {"policyName": "allocguard-slices-of-others", "validationActions": ["Warn"]}
 
 
+def test_what_may_name_writers_and_cannot_be_read_is_not_passed_over(run, rollouts):
+    """The output is for kubectl: of half of the drivers it would be none of their guard."""
+    (rollouts.parent / "cut.yaml").write_text("{")
+    ran = run("policy", "export-vap", "--cluster", rollouts.parent)
+    assert (ran.code, ran.out) == (2, "")
+    assert "cut.yaml:2:1: is no YAML" in ran.err
+    assert "nothing is exported: what cannot be read may name writers" in ran.err
+
+
 def test_policies_without_the_rule_have_nothing_to_export(run, edited, rollouts):
     (edited / "slice-writers.yaml").unlink()
     ran = run("policy", "export-vap", "--cluster", rollouts, "--policies", edited)

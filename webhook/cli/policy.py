@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli import sources
-from webhook.cli.console import Unusable, note, out, problem
+from webhook.cli.console import Unusable, note, out, problem, problems
 from webhook.cli.options import Where, cluster_options, now, output_option, policies_option
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ def export_vap(policies: tuple[str, ...], where: Where, at: datetime, output: st
     sources.check_stdin(where.clusters, policies)
     if where.clusters:
         rollouts = sources.in_files(where).snapshot.rollouts
+        if problems():
+            raise Unusable("nothing is exported: what cannot be read may name writers; correct it first")
         revision = sources.revision(policies)
     else:
         live = sources.live(where, kinds=_told())
