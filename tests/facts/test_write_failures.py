@@ -157,10 +157,10 @@ def test_without_roles_nobody_says_which_of_them_it_is() -> None:
 @pytest.mark.parametrize(
     ("row", "has", "fix"),
     [
-        ("other-node", "a token of node n2-metadata", "no role is missing"),
+        ("other-node", "a token of node n2-metadata", "no matter of roles"),
         ("token-without-node", "a token that names no node", "mounted into the driver's pod"),
         ("several-nodes", "a claim that is allocated to no single node", "no role for one node covers it"),
-        ("no-service-account", "no token of a ServiceAccount", "no role is missing"),
+        ("no-service-account", "no token of a ServiceAccount", "no matter of roles"),
     ],
 )
 def test_why_a_writer_is_not_of_the_node(row: str, has: str, fix: str) -> None:

@@ -181,7 +181,7 @@ def _fix(failure: Failure, scope: str) -> str:
 
 def _not_associated(failure: Failure) -> tuple[str, str, str]:
     writer, claim = failure.writer, failure.claim
-    look = "no role is missing: look at the token and the claim first (c)"
+    look = "it is no matter of roles: look at the token and the claim first (c)"
     if not writer.service_account:
         return "no token of a ServiceAccount", f"that of the driver on {_where(failure)}", look
     if not writer.node:
