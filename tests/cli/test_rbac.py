@@ -379,6 +379,26 @@ def test_a_writer_without_any_right_is_shown_none(lint):
     assert "no role is shown: it has none of the rights" in " ".join(text.split())
 
 
+@pytest.mark.parametrize(
+    ("obj", "rule"),
+    [
+        (role("r", {"apiGroup": [DRA], "resources": ["resourceclaims/driver"], "verbs": ["*"]}), "unknown-field"),
+        ({**role("r"), "rules": {"apiGroups": [DRA]}}, "decode"),
+        ({**role("r"), "rules": [{"apiGroups": DRA, "verbs": ["*"]}]}, "decode"),
+        ({**binding("b", "r"), "subjects": {"kind": "User", "name": "x"}}, "decode"),
+        ({**rollout(), "spec": {"writer": []}}, "unknown-field"),
+    ],
+)
+def test_what_does_not_decode_is_not_right(lint, found, obj, rule):
+    """It would count as absent, and grant nothing."""
+    assert (obj["kind"], rule) in found(obj)
+    assert lint(obj).code == 1
+    told = lint(obj, options=("--for-serviceaccount", ACCOUNT))
+    assert told.code == 2
+    assert f"/{rule}: " in told.err
+    assert re.search(r"roles.yaml:\d+:\d+: ", told.err)
+
+
 def test_an_account_of_which_nobody_says_what_it_is_for_gets_no_role(lint, scope):
     plain = role("gpu-plugin", dra("resourceclaims/driver", "associated-node:patch"))
     told = scope(plain, binding("gpu-plugin", "gpu-plugin"))

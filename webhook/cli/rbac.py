@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webhook.cli import sources
-from webhook.cli.console import Unusable, out, problems
+from webhook.cli.console import Unusable, out, problem, problems
 from webhook.cli.formats import FORMATS
 from webhook.cli.options import Where, cluster_options, output_option
 
@@ -97,7 +97,7 @@ def lint(files: tuple[str, ...], account: Key | None, where: Where, at: datetime
 
 
 def _judgements(found: World, at: datetime) -> list[Judgement]:
-    from webhook.cli.rbac_read import key_of
+    from webhook.cli.rbac_read import key_of, malformed
     from webhook.cli.report import judgement
     from webhook.facts.rbac_survey import survey
     from webhook.kube.rbac import ACCOUNT, BINDINGS, ROLES
@@ -111,19 +111,26 @@ def _judgements(found: World, at: datetime) -> list[Judgement]:
         (each.kind, each.namespace, each.name): [(LINT, finding) for finding in each.findings]
         for each in survey(snapshot, roles, bindings, accounts, found.guarded(at), found.reports)
     }
-    return [judgement(document, told[key]) for document, key in zip(found.documents, keys, strict=True)]
+    # What does not decode counts as absent, and would be right.
+    return [
+        judgement(document, [*malformed(document.value, snapshot.release), *told.get(key, ())])
+        for document, key in zip(found.documents, keys, strict=True)
+    ]
 
 
 def _scope(found: World, account: Key, where: Where, at: datetime, output: str) -> int:
     from webhook.cli.formats import render
     from webhook.cli.output import dump
-    from webhook.cli.rbac_read import LIVE, beyond_roles, named
+    from webhook.cli.rbac_read import LIVE, beyond_roles, malformed, named
     from webhook.cli.rbac_scope import Scope
     from webhook.cli.report import Report, judgement
     from webhook.facts.rbac_lint import account_problems
     from webhook.kube.rbac import ACCOUNT
 
     snapshot = found.snapshot
+    for document in found.documents:
+        for each in judgement(document, malformed(document.value, snapshot.release)).found:
+            problem(f"{document.file}:{each.line}:{each.column}: {each.finding.text(each.policy)}")
     scope = Scope(account, snapshot)
     wrong = account_problems(*account, snapshot, found.guarded(at)(account), found.reports)
     if found.live:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from webhook.cli import sources
 from webhook.cli.console import Unusable, note
 from webhook.facts.rbac import Grant, grants
+from webhook.facts.rollout_document import document_problems
 from webhook.kube.documents import Document, from_object
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.rbac import ACCOUNT, BINDINGS, GROUP, ROLES, rbac_key
 from webhook.kube.rollout import read_rollout
+from webhook.kube.schema import problems as schema_problems
 from webhook.kube.snapshot import Key, Snapshot
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from webhook.cluster.api import Api
     from webhook.facts.rbac_profile import Holder
     from webhook.kube.finding import Finding
+    from webhook.kube.release import Release
     from webhook.registration.slice_guards import SliceGuards
 
 LIVE = "live cluster"
@@ -152,6 +155,8 @@ def _judged(documents: Sequence[Document], snapshot: Snapshot) -> Iterator[Docum
         elif kind == ACCOUNT:
             accounts[_account(document.value)] = document
         elif kind == ROLLOUT:
+            if document_problems(document.value):
+                yield document
             for each in read_rollout(document.value).writers:
                 account = (each.namespace, each.service_account)
                 accounts.setdefault(account, named("v1", ACCOUNT, account, document.file))
@@ -160,6 +165,15 @@ def _judged(documents: Sequence[Document], snapshot: Snapshot) -> Iterator[Docum
         file = next((files[key] for key in held if key in files), "")
         if file or account in accounts:
             yield accounts.get(account) or named("v1", ACCOUNT, account, file)
+
+
+def malformed(obj: Json, release: Release) -> list[tuple[str, Finding]]:
+    """What the API server would not decode of a role, a binding or a DriverRollout, as `check` tells it."""
+    if obj.get("kind") == ROLLOUT:
+        return [("rollout", each) for each in document_problems(obj)]
+    if obj.get("kind") in (*ROLES, *BINDINGS):
+        return [("schema", each) for each in schema_problems(obj, release)]
+    return []
 
 
 def _having(grant: Grant) -> Iterator[tuple[str, str, str]]:
