@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.facts.roles import GPU, binding_object, judged, role_object, role_of, rollout, rule, rules_of, world
+from tests.facts.roles import GPU, binding_object, judged, role_object, role_of, rollout, rule, rules_of, said, world
 from webhook.facts.rbac_lint import role_problems
 
 RBAC, ADMISSION, AUTHENTICATION = (
@@ -150,6 +150,11 @@ def test_tokens_and_pods_in_the_namespaces_of_drivers() -> None:
     assert rules_of(_known(pods, namespace="gpu")) == {"node-write", "token-minting"}
     assert rules_of(_known(pods, namespace="apart")) == {"node-write"}
     assert rules_of(_known(minting, namespace="apart")) == set()
+    # Of a driver that no DriverRollout names its own namespace is known all the same.
+    for namespace, told in (("gpu", True), ("apart", False)):
+        said_so = role_of(role_object(pods, namespace=namespace, annotations=said("NodeLocal", GPU)))
+        bound = world(binding_object(namespace=namespace, kind="Role"))
+        assert ("token-minting" in rules_of(role_problems(said_so, bound))) is told
 
 
 def test_what_is_in_no_namespace_is_not_granted_within_one() -> None:

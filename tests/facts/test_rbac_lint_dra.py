@@ -181,3 +181,20 @@ def test_resources_that_mean_nothing_are_no_reason_for_a_right_to_report() -> No
     assert (found.rule, found.fix) == ("rbac-dead-grant", "take it away")
     [found] = judged(rule("resourceclaims/*", "update"))
     assert "resourceclaims/driver" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("one", "more"),
+    [
+        (rule("resourceslices", "*"), ""),
+        (rule("resourceclaims/status", "*"), ""),
+        (rule("resourceclaims/driver", "*", GPU), ": this is arbitrary-node too"),
+        (rule("resourceclaims/binding", "*"), ": this is binding too"),
+        (rule("*", "*"), ": this is arbitrary-node and binding too"),
+        (rule("*", "patch"), ": this is binding too"),
+        (rule("*", "get"), ""),
+    ],
+)
+def test_everything_is_told_with_what_it_gives(one, more) -> None:
+    [found] = [each for each in judged(one) if each.rule == "rbac-everything"]
+    assert found.needs == f"what is used, by name{more}"

@@ -191,7 +191,8 @@ def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Fin
             named = not rule.resource_names or not inside.isdisjoint(rule.resource_names)
             if named:
                 yield _finding("rbac-token-minting", placed, ["create"], ["serviceaccounts/token"], why, holder)
-    if names_resource(rule, "pods") and (placed.everywhere or placed.namespace in {ns for ns, _ in snapshot.writers}):
+    driving = {namespace for namespace, _ in (*snapshot.writers, holder.account)} - {""}
+    if names_resource(rule, "pods") and (placed.everywhere or placed.namespace in driving):
         why = "a pod with a driver's account, on a node of its choice, has a token for that node"
         yield _finding("rbac-token-minting", placed, ["create"], ["pods"], why, holder)
 

@@ -32,6 +32,7 @@ _RESOURCES = frozenset({CLAIMS, STATUS, BINDING, DRIVER, SLICES, TEMPLATES, "dev
 # What is written with the rights that decide who gets which devices: roles with these are looked at, whoever has them.
 AUTHORITY = ((STATUS, STATUS_VERBS), (BINDING, STATUS_VERBS), (DRIVER, NODE_VERBS))
 _SLICE_WRITES = ("create", "update", "patch", "delete", "deletecollection")
+_ARBITRARY_VERBS = tuple(f"{ARBITRARY}{verb}" for verb in STATUS_VERBS)
 # Names of other designs and of guesses: nothing is ever asked of them.
 _NOTHING = frozenset({"drivers", "driver", "binding", f"{CLAIMS}/drivers", f"{CLAIMS}/bindings"})
 _NEVER_ASKED = "update-device-status"
@@ -68,7 +69,12 @@ def everything(placed: Placed, holder: Holder | None) -> Iterator[Finding]:
     if holder is None and (reads or not has_authority(rule)):
         return
     has = f'"*" in {" and ".join(wide)}, so {listed(rule.verbs)} on {_covered(rule)}'
-    needs = "what is used, by name" if reads else "what is used, by name: this is arbitrary-node and binding too"
+    more = [
+        told
+        for told, resource, verbs in (("arbitrary-node", DRIVER, _ARBITRARY_VERBS), ("binding", BINDING, STATUS_VERBS))
+        if grants_any(rule, resource, verbs)
+    ]
+    needs = "what is used, by name" + (f": this is {' and '.join(more)} too" if more else "")
     fix = "name groups, resources and verbs one by one"
     if holder is not None:
         kept = within(holder_rules(holder, _suffixes(rule)), rule)
