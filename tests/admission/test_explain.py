@@ -57,6 +57,8 @@ def test_a_refusal_begins_with_what_was_found_and_what_to_do() -> None:
     assert f"asked by {review['request']['userInfo']['username']}, in review {review['request']['uid']}" in text
     assert text[1].strip() == tree["verdict"]["message"]
     assert any(finding["message"] in line for line in text)
+    user = review["request"]["userInfo"]["username"]
+    assert tree["facts"]["writer"]["evidence"] == f"{user}, an account that writes for no driver"
 
 
 def test_a_policy_that_does_not_match_says_why() -> None:

@@ -223,6 +223,13 @@ def test_the_text_says_who_what_is_wrong_and_what_to_paste(lint):
     assert "ClusterRole gpu-plugin is the narrowest role already" in again.out
 
 
+def test_an_allocator_is_told_to_keep_its_right_to_set_finalizers(lint):
+    wide = role("gpu-plugin", dra("resourceclaims/status resourceclaims/binding resourceclaims/driver", "patch"))
+    objects = rollout("Allocator"), wide, binding("gpu-plugin", "gpu-plugin")
+    ran = lint(*objects, options=("--for-serviceaccount", ACCOUNT))
+    assert "patch on resourceclaims for the finalizer" in " ".join(ran.out.split())
+
+
 @pytest.mark.parametrize(
     ("more", "replaced"),
     [

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 # Below the range that the kernel takes ports of outgoing connections from, so that none of those is in the way.
 PORTS = range(20000, 30000)
@@ -21,7 +20,7 @@ _PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _ports = itertools.cycle(range(os.getpid() % len(PORTS), os.getpid() % len(PORTS) + len(PORTS)))
-_held: dict[int, IO[str]] = {}
+_held: dict[int, int] = {}
 _running: list[Process] = []
 
 
@@ -37,16 +36,17 @@ def free_port() -> int:
         port = PORTS[offset % len(PORTS)]
         if port in _held:
             continue
-        file = (folder / str(port)).open("w")
+        # A descriptor, since a file object would complain when the process ends with it open, as it is to.
+        lock = os.open(folder / str(port), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            file.close()
+            os.close(lock)
             continue
-        _held[port] = file
+        _held[port] = lock
         return port
     raise RuntimeError("no free port")
 

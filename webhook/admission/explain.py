@@ -103,10 +103,13 @@ def _does(judged: Judged) -> str:
 def _facts(facts: Facts) -> Tree:
     read: Tree = {}
     for each in (facts, *facts.later):
-        values = [(name, vars(each).get(attribute)) for name, attribute in ATTRIBUTES.items()]
-        for name, value in (*values, *(("writer", writer) for writer in each.writers)):
+        for name, attribute in ATTRIBUTES.items():
+            value = vars(each).get(attribute)
             if value is not None and name != "request":
                 read[name] = read.get(name, {}) | _value(value)
+        for writer in each.writers:
+            # What is known of somebody rests on more than the request shows: DriverRollouts, params, the token.
+            read["writer"] = read.get("writer", {}) | {"evidence": writer.evidence} | _value(writer)
     read.get("claim", {}).pop("fit", None)  # these are the sums
     return {name: fields for name, fields in read.items() if fields}
 
