@@ -138,7 +138,7 @@ class Scope:
             yield from wrapped("its roles are the narrowest already")
             return
         if own is not None:
-            kept = "patch on resourceclaims for the finalizer of what it allocates" if self.holder.allocates else "for events"
+            kept = "patch on resourceclaims for the finalizer" if self.holder.allocates else "for events"
             what = f"the narrowest role, to replace {CLUSTER_ROLE} {own.name}; keep what else it needs, as {kept}"
         else:
             what = "the narrowest role, with what binds it"
