@@ -381,8 +381,19 @@ def test_an_allocator_within_a_namespace_is_shown_the_status_there_alone(scope):
     }
 
 
-def test_a_writer_without_any_right_is_shown_none(lint):
-    text = lint(rollout(), options=("--for-serviceaccount", ACCOUNT)).out
+def test_an_allocator_is_shown_of_each_object_what_it_has_of_that(scope):
+    allocates = role("a", dra("resourceclaims", "get", "watch"), dra("resourceslices", "list"))
+    told = scope(rollout("Allocator"), allocates, binding("a", "a"))
+    assert flat(told["narrowest"][0]["rules"]) == flat(allocates["rules"])
+    # Within a namespace a right to allocate is none, and no reason for one everywhere.
+    inside = role("a", dra("resourceclaims/binding", "patch"), dra("resourceclaims", "list"))
+    told = scope(rollout("Allocator"), inside, binding("a", "a", namespace="red"))
+    assert placed(told["narrowest"]) == {("red", "resourceclaims", "list")}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_writer_without_any_right_is_shown_none(lint, profile):
+    text = lint(rollout(profile), options=("--for-serviceaccount", ACCOUNT)).out
     assert "no role is shown: it has none of the rights" in " ".join(text.split())
 
 

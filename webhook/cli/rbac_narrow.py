@@ -44,8 +44,10 @@ class Narrowest:
         """The roles and bindings as manifests; of an own role no binding. Empty where nothing is needed."""
         verbs = [verb for verb in STATUS_VERBS if self._reports_by(verb)]
         wanted = holder_rules(self._holder, verbs, bool(verbs))
+        if not verbs:
+            wanted = [rule for rule in wanted if not any("/" in each for each in rule["resources"])]
         inside = {each: self._namespaces(each) for each in _INSIDE}
-        outside = [each for rule in wanted if (each := self._cut(rule, [r for r in _INSIDE if inside[r]]))]
+        outside = [each for rule in wanted for each in self._cut(rule, [r for r in _INSIDE if inside[r]])]
         found: list[Json] = []
         name = self._own.name if self._own is not None else self._free(self._holder.account[1])
         if self._own is not None or outside:
@@ -60,10 +62,12 @@ class Narrowest:
 
     def _reports_by(self, verb: str) -> bool:
         """Whether it has any of what a status write by ``verb`` takes: who has one half is to have the other."""
-        asked = [(STATUS, verb), (DRIVER, f"{ASSOCIATED}{verb}"), (DRIVER, f"{ARBITRARY}{verb}")]
-        if self._holder.allocates:
-            asked.append((BINDING, verb))
-        return any(self._places(resource, [wanted]) for resource, wanted in asked)
+        asked = [(STATUS, verb)]
+        if self._holder.drives:
+            asked += [(DRIVER, f"{ASSOCIATED}{verb}"), (DRIVER, f"{ARBITRARY}{verb}")]
+        # A right to allocate that holds within a namespace is none.
+        allocates = self._holder.allocates and "" in self._places(BINDING, [verb])
+        return allocates or any(self._places(resource, [wanted]) for resource, wanted in asked)
 
     def _places(self, resource: str, verbs: Collection[str], group: str = DRA) -> set[str]:
         """Where it has one of ``verbs``: namespaces, and an empty one for everywhere. Of a part of an object names do
@@ -95,18 +99,19 @@ class Narrowest:
             both = status & driver or status | driver
         return set() if "" in both else both
 
-    def _cut(self, rule: Json, left_out: Collection[str], namespace: str = "") -> Json | None:
+    def _cut(self, rule: Json, left_out: Collection[str], namespace: str = "") -> list[Json]:
         """``rule`` of the reference without the objects and verbs that the account does without today, and without
         objects that are ``left_out``; of what a status write takes all is needed.
         """
         resources = [each for each in rule["resources"] if each not in left_out]
         if any("/" in each for each in resources):
-            return {**rule, "resources": resources}
+            return [{**rule, "resources": resources}]
         [group] = rule["apiGroups"]
-        places = {"", namespace}
-        verbs = [verb for verb in rule["verbs"] if any(self._places(r, [verb], group) & places for r in resources)]
-        resources = [each for each in resources if self._places(each, verbs, group) & places]
-        return {**rule, "resources": resources, "verbs": verbs} if verbs and resources else None
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for each in resources:
+            verbs = tuple(verb for verb in rule["verbs"] if self._places(each, [verb], group) & {"", namespace})
+            alike.setdefault(verbs, []).append(each)
+        return [{**rule, "resources": same, "verbs": list(verbs)} for verbs, same in alike.items() if verbs]
 
     def _by_namespace(
         self, wanted: Sequence[Json], inside: dict[str, set[str]]
@@ -116,7 +121,7 @@ class Narrowest:
         for namespace in sorted(set().union(*inside.values())):
             here = [resource for resource in _INSIDE if namespace in inside[resource]]
             parts = ({**rule, "resources": [r for r in rule["resources"] if r in here]} for rule in wanted)
-            rules = [cut for part in parts if part["resources"] and (cut := self._cut(part, (), namespace))]
+            rules = [cut for part in parts if part["resources"] for cut in self._cut(part, (), namespace)]
             if rules:
                 alike.setdefault(flow(rules), (rules, []))[1].append(namespace)
         yield from alike.values()
