@@ -51,7 +51,9 @@ def granted(objects: list[Json]) -> set[tuple[str, str, str, str]]:
     parts=st.lists(st.tuples(PLACES, st.lists(RULE, min_size=1, max_size=3)), max_size=4),
     profile=st.sampled_from(PROFILES),
 )
-def test_nothing_is_shown_where_the_account_has_nothing_of_it(parts, profile) -> None:
+def test_nothing_is_shown_where_the_account_has_nothing_of_it(
+    parts: list[tuple[str, list[Json]]], profile: str
+) -> None:
     objects: list[Json] = [rollout(profile=profile)]
     for number, (place, rules) in enumerate(parts):
         objects.append(role_object(*rules, name=f"r{number}"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.facts.roles import GPU, binding_object, role_object, rollout, said, world
 from webhook.facts.narrow_role import flow, holder_rules, narrow_rules
-from webhook.facts.rbac import NODE_VERBS
+from webhook.facts.rbac import NODE_VERBS, covers
 from webhook.facts.rbac_lint import account_problems, binding_problems, role_problems
 from webhook.facts.rbac_profile import Holder
 from webhook.kube.finding import Finding
@@ -42,8 +42,9 @@ def test_a_node_local_driver() -> None:
     ]
 
 
-def test_a_controller_of_several_nodes() -> None:
-    found = narrow_rules("MultiNode", ["b.example", "a.example"], ["patch", "update"], True)
+@pytest.mark.parametrize("profile", ["MultiNode", "AnyNode"])
+def test_a_controller_of_several_nodes(profile) -> None:
+    found = narrow_rules(profile, ["b.example", "a.example"], ["patch", "update"], True)
     assert [rule["resources"] for rule in found] == [
         ["resourceslices"],
         ["resourceclaims"],
@@ -142,6 +143,24 @@ def test_nothing_printed_is_wider_than_the_reference(rules, profile, drivers, ro
     for finding in found:
         for rule in printed(finding):
             assert set(permissions([rule])) <= set(allowed), finding
+
+
+# Of what nobody needs, and of "*", the rest of the same rule is shown.
+OF_THE_RULE = frozenset(
+    f"rbac-{name}"
+    for name in ("everything", "claim-write", "device-policy-write", "node-write", "escalation", "guard-write")
+)
+
+
+@given(rule=RULE, profile=st.sampled_from(PROFILES))
+def test_what_is_left_of_a_rule_is_nothing_that_it_does_not_grant(rule, profile) -> None:
+    role = read_role(role_object(rule, annotations=said(profile, "a.example")))
+    has = role.rules[0]
+    for finding in role_problems(role, Snapshot()):
+        if finding.rule in OF_THE_RULE:
+            for group, resource, verb, name in permissions(printed(finding)):
+                names = (name, *has.resource_names, "")
+                assert any(covers(has, group, resource, verb, each) for each in names), finding
 
 
 def reference(profile: str, drivers: list[str]) -> list[Json]:
