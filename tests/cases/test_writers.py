@@ -118,6 +118,7 @@ def test_what_the_api_server_checks_in_an_object_we_are_never_looser_about() -> 
     }
     assert passed == {
         ("plugin", "move-pool"),
+        *(("publisher", write) for write in ("unset-node", "set-node")),
         *((actor, "report-unallocated") for actor in ("admin", "api-server")),
         *((actor, write) for actor in ("plugin", "other-plugin") for write in ("report-open", "clear-open")),
     }

@@ -98,6 +98,7 @@ def free_claims_rules() -> list[Json]:
 ROLES = {
     "plugin": role_rules(DRIVER),
     "fabric": multi_node_rules(DRIVER),
+    "publisher": multi_node_rules(DRIVER),
     "allocator": allocator_rules(),
     "other-plugin": role_rules(OTHER),
     "allocguard-free-claims": free_claims_rules(),

@@ -59,8 +59,9 @@ def test_a_node_s_plugin():
     ]
 
 
-def test_a_controller_of_several_nodes():
-    fabric = (rollout(writers=writers("MultiNode")),)
+@pytest.mark.parametrize("profile", ["MultiNode", "AnyNode"])
+def test_a_controller_of_several_nodes(profile):
+    fabric = (rollout(writers=writers(profile)),)
     assert rules(HERE, TOLD, cluster=fabric, node="n2") == rules(ANYWHERE, tells(ANYWHERE), cluster=fabric) == []
     assert rules(FREE, tells(FREE), cluster=fabric) == ["status-devices-unallocated"]
     assert rules(FREE, HERE, cluster=fabric) == ["allocation-by-stranger"]

@@ -63,6 +63,17 @@ def test_slices_that_no_node_has_both_of_stop_nothing():
         assert bool(judge(each, BOTH, THEIRS, name="fabric")) is stops
 
 
+def test_one_that_may_publish_for_any_node_keeps_its_pools_apart():
+    """All the driver's slices are its own, and a pool stops all the same: only pools of one node are published anew."""
+    named = rollout(writers=writers("AnyNode"))
+    assert judge(slice_of(gpu("g0"), name="x", where="n2", generation=4), named, THEIRS) == []
+    assert judge(everywhere("s2", generation=8), named, everywhere("s1")) == []
+    assert judge(slice_of(gpu("g1"), name="x", where="n1", pool="n2", generation=7), named, THEIRS) == []
+    (stopped,) = judge(everywhere(), named, THEIRS)
+    (doubled,) = judge(slice_of(gpu("g0"), name="x", where="n1", pool="n2"), named, THEIRS)
+    assert (stopped.path, doubled.path) == ("spec.pool.generation", "spec.pool.name")
+
+
 def test_a_device_of_another_node_is_taken_there_too():
     (problem,) = judge(slice_of(gpu("g0"), name="x", where="n1", pool="n2"), LOCAL, THEIRS, node="n1")
     assert (problem.rule, problem.severity, problem.path) == ("pool-taken-over", "error", "spec.pool.name")

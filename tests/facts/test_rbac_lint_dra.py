@@ -78,6 +78,8 @@ def test_a_node_local_role(rules, found) -> None:
     [
         ("MultiNode", [GPU], [status("patch"), driver("patch")], {"missing-driver"}),
         ("MultiNode", [GPU], [status("patch"), driver("patch", prefix="arbitrary-node")], set()),
+        ("AnyNode", [GPU], [status("patch"), driver("patch")], {"missing-driver"}),
+        ("AnyNode", [GPU], [status("patch"), driver("patch", prefix="arbitrary-node")], set()),
         # One that stands for several drivers, all of them named, is only warned.
         (
             "MultiNode",
@@ -136,10 +138,11 @@ def test_what_reads_everything_is_a_warning() -> None:
     assert (found.rule, found.severity) == ("rbac-everything", "warning")
 
 
-def test_a_proxy_of_several_drivers_is_warned_and_others_are_refused() -> None:
+@pytest.mark.parametrize("profile", ["MultiNode", "AnyNode"])
+def test_a_proxy_of_several_drivers_is_warned_and_others_are_refused(profile) -> None:
     rules = [status("patch"), driver("patch", names=[], prefix="arbitrary-node")]
-    [proxy] = judged(*rules, profile="MultiNode", drivers=[GPU, "b.example"])
-    [alone] = judged(*rules, profile="MultiNode")
+    [proxy] = judged(*rules, profile=profile, drivers=[GPU, "b.example"])
+    [alone] = judged(*rules, profile=profile)
     assert (proxy.severity, alone.severity) == ("warning", "error")
 
 

@@ -93,10 +93,23 @@ def test_profiles():
     fabric = (rollout(writers=writers("MultiNode")),)
     assert rules(ALL, cluster=fabric) == []
     assert rules(HERE, cluster=fabric) == [("slice-not-its-profile", "error")]
+    assert judge(HERE, cluster=fabric)[0].fix == (
+        "leave it to the driver's account on that node, or give it profile AnyNode if it publishes for each node"
+    )
     queue = (rollout(writers=writers("Allocator")),)
     assert rules(HERE, cluster=queue) == rules(ALL, cluster=queue) == [("slice-not-its-profile", "error")]
     # What is no profile is the narrowest.
     assert rules(THERE, cluster=(rollout(writers=writers("Everything")),)) == [("slice-of-other-node", "error")]
+
+
+def test_a_controller_publishes_for_any_node_and_for_its_driver_alone():
+    other = rollout("e.example", writers=[{"namespace": "drivers", "serviceAccount": "nic"}])
+    publisher = (rollout(writers=writers("AnyNode")), other)
+    for each in (HERE, THERE, ALL):
+        assert rules(each, cluster=publisher) == rules(each, cluster=publisher, pod="early") == []
+        assert rules(each, each, cluster=publisher, operation="UPDATE") == []
+        assert rules(None, each, cluster=publisher, operation="DELETE") == []
+    assert rules(slice_of(driver="e.example"), cluster=publisher) == [("slice-of-other-driver", "error")]
 
 
 def test_another_driver_s_account_and_strangers():

@@ -178,11 +178,12 @@ def test_a_token_that_was_made_too_early_is_told_apart() -> None:
     assert "make the pod anew" in explained(made).fix
 
 
-def test_a_writer_of_no_node_lacks_a_right_and_no_token() -> None:
-    """A MultiNode writer needs no node: its role has to say so, and then it is told the rule for that."""
+@pytest.mark.parametrize("profile", ["MultiNode", "AnyNode"])
+def test_a_writer_of_no_node_lacks_a_right_and_no_token(profile: str) -> None:
+    """Such a writer needs no node: its role has to say so, and then it is told the rule for that."""
     got = recorded("other-node")
     driver = "cpu-metadata.example.org"
-    [made] = found(got["event"], snapshot_of([*got["objects"], rollout(driver, "other-node", "MultiNode")]))
+    [made] = found(got["event"], snapshot_of([*got["objects"], rollout(driver, "other-node", profile)]))
     assert (made.cause, made.usual) == ("verb-mismatch", "b")
     assert f"resourceNames: [{driver}], verbs: [arbitrary-node:patch]" in explained(made).needs
 

@@ -160,7 +160,7 @@ def test_params_are_read():
         (
             {"drivers": {"a.example": [{"namespace": "n", "serviceAccount": "p", "profile": "Multi"}]}},
             "drivers[a.example][0].profile",
-            "has 'Multi', needs one of NodeLocal, MultiNode, Allocator",
+            "has 'Multi', needs one of NodeLocal, MultiNode, AnyNode, Allocator",
         ),
         (
             {"drivers": {"a.example": [{"namespace": "n", "serviceaccount": "p"}]}},

@@ -101,7 +101,8 @@ def test_params_of_a_wrong_shape_do_not_load_where_somebody_asks_who_writes(poli
     texts = problems(policy(validations=ASKS, params=wrong))
     assert texts == [
         "p.yaml:23:5: spec.params.schedulers: has no list, needs a list of names",
-        "p.yaml:28:9: spec.params.drivers[d.example][0].profile: has 'X', needs one of NodeLocal, MultiNode, Allocator",
+        "p.yaml:28:9: spec.params.drivers[d.example][0].profile: has 'X', needs one of NodeLocal, MultiNode, AnyNode, "
+        "Allocator",
     ]
 
 

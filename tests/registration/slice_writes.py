@@ -128,7 +128,7 @@ def actors() -> list[Actor]:
         Actor("acme:gpu-plugin", (), on_n1),
         Actor("System:ServiceAccount:acme:gpu-plugin", (), on_n1),
     ]
-    for name in ("gpu-plugin", "fabric", "allocator", "nic-plugin", "both", "twice", "from-params", "odd", "stranger"):
+    for name in ("gpu-plugin", "fabric", "allocator", "publisher", "nic-plugin", "both", "twice", "from-params", "odd"):
         found += [account(name), account(name, "n1")]
     found += [
         account("gpu-plugin", "n2"),
@@ -138,6 +138,8 @@ def actors() -> list[Actor]:
         account("gpu-plugin", "N1"),
         account("gpu-plugin", "n 1"),
         account("gpu-plugin", "n1", namespace="elsewhere"),
+        account("stranger"),
+        account("stranger", "n1"),
         account("stranger", "n2"),
         account("stranger", "not a name"),
         account("stranger", "n1", "n2"),
@@ -183,6 +185,7 @@ class World:
             gpu: writers(
                 ("gpu-plugin", "NodeLocal"),
                 ("allocator", "Allocator"),
+                ("publisher", "AnyNode"),
                 ("both", "NodeLocal"),
                 ("twice", "NodeLocal"),
                 ("twice", "MultiNode"),

@@ -124,7 +124,9 @@ def test_a_controller_of_many_nodes_is_kept_by_a_policy_that_keeps_it_to_its_dri
     own = changed(sample, variables=[], validations=[{"expression": expression}])
     assert guarded(own, driver="fabric.example", profile="MultiNode") is True
     assert guarded(own, driver="fabric.example") is False
+    assert guarded(own, driver="fabric.example", profile="AnyNode") is True
     assert guarded(sample, driver="fabric.example", profile="MultiNode") is False
+    assert guarded(sample, driver="fabric.example", profile="AnyNode") is False
 
 
 @pytest.mark.parametrize("broken", [{"spec": None}, {"spec": {"matchConstraints": []}}, {"spec": "x"}])
@@ -160,7 +162,7 @@ def ours(objects, revision, *there, profile="NodeLocal"):
     return slice_guards(objects, revision).guarded(*PLUGIN, "mem.granite.example", profile, snapshot, NOW)
 
 
-@pytest.mark.parametrize("profile", ["NodeLocal", "MultiNode"])
+@pytest.mark.parametrize("profile", ["NodeLocal", "MultiNode", "AnyNode"])
 def test_we_keep_the_accounts_that_a_rollout_names_where_the_api_server_asks_us(shipped_revision, profile):
     asked = registered(shipped_revision)
     assert ours(asked, shipped_revision, rollout(profile), profile=profile) is True

@@ -157,14 +157,15 @@ def test_the_guard_finds_the_accounts_guarded_by_them(world):
             account("fabric"),
             Write("CREATE", DRIVERS[1], new="n1"),
             "slice-not-its-profile",
-            "spec.nodeName: has n1, by system:serviceaccount:acme:fabric with profile MultiNode, needs no node name",
+            "spec.nodeName: has n1, by system:serviceaccount:acme:fabric with profile MultiNode, needs no node name, "
+            "or profile AnyNode",
         ),
         (
             account("allocator"),
             Write("CREATE", DRIVERS[0], new="all"),
             "slice-not-its-profile",
             "spec.nodeName: has none, by system:serviceaccount:acme:allocator with profile Allocator, needs a writer "
-            "with profile NodeLocal or MultiNode",
+            "with profile NodeLocal, MultiNode or AnyNode",
         ),
         (
             account("stranger"),

@@ -61,7 +61,7 @@ Examples:
   allocguard rbac lint --for-serviceaccount gpu-system/gpu-plugin
 \b
 Whose a role is says the DriverRollout that names its account among spec.writers, or its annotations
-allocguard.dev/profile (NodeLocal, MultiNode, Allocator) and allocguard.dev/driver.
+allocguard.dev/profile (NodeLocal, MultiNode, AnyNode, Allocator) and allocguard.dev/driver.
 \b
 Exit code 1: an error was found.""",
 )

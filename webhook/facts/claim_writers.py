@@ -12,6 +12,7 @@ from webhook.facts.writers import CLAIM_CONTROLLERS, Writer, listed
 from webhook.kube.claims import read_claim
 from webhook.kube.finding import Finding
 from webhook.kube.raw import Json, mapping
+from webhook.kube.rollout import SEVERAL_NODES
 from webhook.kube.snapshot import Snapshot
 
 _DEVICES, _ALLOCATION, _RESERVED = "status.devices", "status.allocation", "status.reservedFor"
@@ -44,7 +45,7 @@ def _status_problem(writer: Writer, driver: str, new: Json, snapshot: Snapshot) 
         needs = "an allocation: there is no device to tell about"
         return Finding("status-devices-unallocated", _DEVICES, f"{by}, of a claim without allocation", needs)
     profile = writer.profiles.get(driver)
-    if profile == "MultiNode":
+    if profile in SEVERAL_NODES:
         return None
     if profile is not None and profile != "Allocator":
         return _node_local(writer, driver, by, allocated_node(new))

@@ -21,7 +21,8 @@ _FIX = "name pools after their nodes"
 
 def takeover_problems(writer: Writer, new: Slice, snapshot: Snapshot) -> list[Finding]:
     """``pool-taken-over`` for a slice that makes slices of its pool obsolete or too many, or has a device of slices for
-    other nodes, where those are not this writer's to write.
+    other nodes, where those are not this writer's to write; for one that may write all of the driver's, where they are
+    not of the same node (or of none, as it is).
 
     An error where the driver names its writers. Where it names nobody, a warning for a higher generation in a pool of
     another node: whose those slices are is not known there. Of an update, what it adds is judged.
@@ -37,11 +38,12 @@ def takeover_problems(writer: Writer, new: Slice, snapshot: Snapshot) -> list[Fi
     if not writer.named(new.driver, snapshot):
         older = [each for each in meeting if each.generation < new.generation and each.node != new.node]
         return [_stopped(new, older, "warning")] if older else []
-    stopped = [each for each in meeting if each.generation <= new.generation and not _writes(writer, each)]
+    stopped = [each for each in meeting if each.generation <= new.generation and not _writes(writer, each, new.node)]
     found = [_stopped(new, stopped, "error")] if stopped else []
     before = frozenset(device.name for device in stored.devices) if stored is not None else frozenset()
     added = frozenset(device.name for device in new.devices) - before
-    away = (each for each in others if each.node and new.node and each.node != new.node and not _writes(writer, each))
+    elsewhere = (each for each in others if each.node and new.node and each.node != new.node)
+    away = (each for each in elsewhere if not _writes(writer, each, new.node))
     return [*found, *_doubled(new, added, away)]
 
 
@@ -55,13 +57,15 @@ def _meet(one: Slice, other: Slice, snapshot: Snapshot) -> bool:
     return True
 
 
-def _writes(writer: Writer, item: Slice) -> bool:
-    """Whether ``item`` is one that this writer may write."""
+def _writes(writer: Writer, item: Slice, node: str) -> bool:
+    """Whether ``item`` is one that this writer may write; of AnyNode, beside its slice of ``node``."""
     match writer.profiles.get(item.driver):
         case "NodeLocal":
             return bool(item.node) and item.node == writer.node
         case "MultiNode":
             return not item.node
+        case "AnyNode":
+            return item.node == node
     return False
 
 

@@ -22,9 +22,10 @@ from webhook.facts.rbac import (
     covers,
     names_resource,
 )
-from webhook.facts.rbac_profile import MULTI_NODE, NODE_LOCAL, Holder, listed
+from webhook.facts.rbac_profile import NODE_LOCAL, Holder, listed
 from webhook.kube.finding import Finding, Severity
 from webhook.kube.rbac import PolicyRule
+from webhook.kube.rollout import SEVERAL_NODES
 
 TEMPLATES = "resourceclaimtemplates"
 READS = frozenset({"get", "list", "watch"})
@@ -247,7 +248,7 @@ def _missing_of(rules: Sequence[Placed], holder: Holder, path: str) -> Iterator[
     asked = {verb: _named(granted, verb) for verb in NODE_VERBS}
     for driver in holder.drivers or ("",):
         prefixes = (
-            (ARBITRARY,) if holder.profiles.get(driver, holder.profile) == MULTI_NODE else (ASSOCIATED, ARBITRARY)
+            (ARBITRARY,) if holder.profiles.get(driver, holder.profile) in SEVERAL_NODES else (ASSOCIATED, ARBITRARY)
         )
         reported = {
             verb

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from webhook.facts.rbac import MOST_BINDINGS, collectors
 from webhook.kube.rbac import ACCOUNT, Role, RoleBinding
-from webhook.kube.rollout import PROFILES
+from webhook.kube.rollout import PROFILES, SEVERAL_NODES
 from webhook.kube.snapshot import Key, Snapshot
 
 NODE_LOCAL, MULTI_NODE, ALLOCATOR = "NodeLocal", "MultiNode", "Allocator"
@@ -54,7 +54,7 @@ class Holder(Struct, frozen=True):
     @property
     def proxy(self) -> bool:
         """Whether it stands for several drivers on any node, each of them named."""
-        return self.all_profiles == {MULTI_NODE} and len(self.profiles) > 1
+        return self.all_profiles <= SEVERAL_NODES and len(self.profiles) > 1
 
     @property
     def told(self) -> str:

@@ -1,4 +1,5 @@
-"""Who may write which ResourceSlice: its driver's accounts, a node-local one those of its node, another those of none.
+"""Who may write which ResourceSlice: its driver's accounts, a node-local one those of its node, another those of none,
+or all.
 
 The API server keeps only kubelets to their node; any account that may write slices at all may write every slice.
 """
@@ -46,6 +47,8 @@ def _problem(writer: Writer, item: Slice, snapshot: Snapshot, which: str) -> Fin
             return _no_writer(writer, item, which, named)
         case "MultiNode":
             return _not_its_profile(writer, item, which) if item.node else None
+        case "AnyNode":
+            return None
         case "Allocator":
             return _not_its_profile(writer, item, which)
     return _node_local(writer, item, which)
@@ -77,9 +80,9 @@ def _not_its_profile(writer: Writer, item: Slice, which: str) -> Finding:
     profile = writer.profiles[item.driver]
     if profile == "Allocator":
         has = f"driver {item.driver}{which}, by {writer.shown}, which has profile Allocator"
-        return Finding("slice-not-its-profile", _DRIVER, has, "a writer with profile NodeLocal or MultiNode")
+        return Finding("slice-not-its-profile", _DRIVER, has, "a writer with profile NodeLocal, MultiNode or AnyNode")
     has = f"node {item.node}{which}, by {writer.shown}, which has profile MultiNode for {item.driver}"
-    fix = "leave it to the driver's account on that node"
+    fix = "leave it to the driver's account on that node, or give it profile AnyNode if it publishes for each node"
     return Finding("slice-not-its-profile", _NODE, has, "allNodes, nodeSelector or perDeviceNodeSelection", fix)
 
 

@@ -13,6 +13,7 @@ from webhook.facts.writers import POD_EXTRA, Writer
 from webhook.kube.claims import ADMIN_ACCESS_LABEL
 from webhook.kube.finding import Finding, Severity
 from webhook.kube.raw import Json, child
+from webhook.kube.rollout import SEVERAL_NODES
 
 POLICY = "write-failures"
 """What stands before the rule of these findings."""
@@ -113,7 +114,7 @@ def _rule(failure: Failure, resource: str) -> str:
     profiles = {writer.profiles[name] for name in failure.drivers if name in writer.profiles}
     if resource == BINDING:
         profile = ALLOCATOR
-    elif MULTI_NODE in profiles:
+    elif profiles & SEVERAL_NODES:
         profile = MULTI_NODE
     elif ALLOCATOR in profiles or writer.allocates:
         profile = ALLOCATOR
@@ -189,7 +190,7 @@ def _not_associated(failure: Failure) -> tuple[str, str, str]:
         fix = early if POD_EXTRA in failure.event.extra else "use the token that is mounted into the driver's pod (c)"
         return f"a token that {writer.node_problem}", f"a token of {_where(failure)}", fix
     if claim is not None and claim.allocation is not None and not failure.allocated_node:
-        needs = "a writer that is of no node, and is named so (MultiNode) in the DriverRollout"
+        needs = "a writer that is of no node, and is named so (MultiNode, AnyNode) in the DriverRollout"
         return "a claim that is allocated to no single node", needs, "no role for one node covers it (c)"
     if claim is not None and writer.node == failure.allocated_node:
         return "a claim that was allocated elsewhere", f"a claim on node {writer.node}, as it is by now", look

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from webhook.facts.rbac import BINDING, DRIVER, STATUS, grants, names_resource
-from webhook.facts.rbac_profile import ALLOCATOR, MULTI_NODE
+from webhook.facts.rbac_profile import ALLOCATOR
 from webhook.facts.times import instant
 from webhook.facts.write_failure_causes import Refusal, refusals
 from webhook.facts.write_failure_scope import Lack, lack
@@ -18,6 +18,7 @@ from webhook.facts.writers import Writer, WriterParams, writer_of
 from webhook.kube.audit import AuditEvent
 from webhook.kube.claims import Claim
 from webhook.kube.raw import child, mapping, objects, text
+from webhook.kube.rollout import SEVERAL_NODES
 from webhook.kube.snapshot import Snapshot
 
 LASTING = frozenset(
@@ -118,7 +119,7 @@ def _failure(event: AuditEvent, refusal: Refusal, writer: Writer, claim: Claim |
     if cause in ("driver-verb-missing", "not-associated"):
         if _of_others(event, refusal.driver, writer, claim, snapshot):
             cause = "other-driver"
-        elif writer.profiles.get(refusal.driver) == MULTI_NODE:
+        elif writer.profiles.get(refusal.driver) in SEVERAL_NODES:
             # Of no node, and needs none: it is its role that has to say so.
             cause = "driver-verb-missing"
     if cause in ("status-role-missing", "binding-missing", "driver-verb-missing"):

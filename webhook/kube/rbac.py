@@ -17,7 +17,7 @@ CLUSTER_ROLE, ROLE = "ClusterRole", "Role"
 CLUSTER_BINDING, BINDING = "ClusterRoleBinding", "RoleBinding"
 ROLES, BINDINGS = (CLUSTER_ROLE, ROLE), (CLUSTER_BINDING, BINDING)
 ACCOUNT, USER, GROUP_SUBJECT = "ServiceAccount", "User", "Group"
-# What an author says of a role: whom it is for (NodeLocal, MultiNode, Allocator), and of which drivers.
+# What an author says of a role: whom it is for (NodeLocal, MultiNode, AnyNode, Allocator), and of which drivers.
 PROFILE, DRIVERS = f"{OURS}/profile", f"{OURS}/driver"
 ACCOUNT_USER = "system:serviceaccount:"
 

@@ -11,7 +11,9 @@ GROUP = "allocguard.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 STAGES = ("Off", "Canary", "Expanding", "General")
 EVIDENCE = ("PoolComplete", "OwnerCurrent", "NodeReady", "DriverPodReady")
-PROFILES = ("NodeLocal", "MultiNode", "Allocator")
+PROFILES = ("NodeLocal", "MultiNode", "AnyNode", "Allocator")
+# Those that are of no node, and tell about claims on any.
+SEVERAL_NODES = frozenset({"MultiNode", "AnyNode"})
 STANDARD_NUMA = "resource.kubernetes.io/numaNode"
 DEFAULT_WINDOW = 90
 ADMINISTRATORS = "system:masters"
@@ -34,7 +36,8 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Writer:
     """A ServiceAccount that may write for the driver: NodeLocal what belongs to the node of its token, MultiNode what
-    belongs to no single node, Allocator the allocations of the driver's devices.
+    belongs to no single node, AnyNode what belongs to any node or none, Allocator the allocations of the driver's
+    devices.
     """
 
     namespace: str

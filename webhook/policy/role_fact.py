@@ -44,8 +44,8 @@ class RoleFact:
 
     @fact(STRING)
     def profile(self) -> str:
-        """What those whom it is for may do, by annotations and DriverRollouts: `NodeLocal`, `MultiNode` or `Allocator`,
-        the first of these where it is for several; empty for a role that has nothing to do with drivers.
+        """What those whom it is for may do, by annotations and DriverRollouts: `NodeLocal`, `MultiNode`, `AnyNode` or
+        `Allocator`, the first of these where it is for several; empty for a role that has nothing to do with drivers.
         """
         profiles = {each for holder in self._whom for each in holder.all_profiles}
         return next((each for each in PROFILES if each in profiles), "")

@@ -64,7 +64,7 @@ class WriterFact:
 
     @fact(map_of(STRING, STRING))
     def profiles(self) -> dict[str, str]:
-        """What a ServiceAccount may write for each driver: `NodeLocal`, `MultiNode` or `Allocator`."""
+        """What a ServiceAccount may write for each driver: `NodeLocal`, `MultiNode`, `AnyNode` or `Allocator`."""
         return dict(self.model.profiles)
 
     @fact(STRING)

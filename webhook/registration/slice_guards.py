@@ -37,6 +37,13 @@ _ENTRIES = {"CREATE": _WRITTEN, "UPDATE": _WRITTEN, "DELETE": frozenset({"slice-
 # What is tried: nodes and a driver that nobody has.
 _HERE, _THERE = "here.probe.allocguard.dev", "there.probe.allocguard.dev"
 _OTHER = "other.probe.allocguard.dev"
+# Who may publish for all nodes is kept from other drivers alone, and of ours from those that name their writers.
+_NAMED: Json = {
+    "apiVersion": API_VERSION,
+    "kind": "DriverRollout",
+    "metadata": {"name": _OTHER},
+    "spec": {"writers": [{"namespace": "probe", "serviceAccount": "probe"}]},
+}
 _EXTRA = "authentication.kubernetes.io/"
 
 
@@ -57,6 +64,7 @@ class SliceGuards(Struct, frozen=True):
         """Whether the ServiceAccount, a writer of ``driver`` with this ``profile`` (empty: not known), is kept from
         creating, changing and deleting slices that are not its own. None: a guard that cannot be tried may do it.
         """
+        snapshot = snapshot.put(_NAMED) if profile == "AnyNode" else snapshot
         every = all(
             self._refuses(operation, namespace, account, driver, profile, snapshot, now) for operation in _OPERATIONS
         )
@@ -175,6 +183,8 @@ def _specs(driver: str, profile: str) -> tuple[Json, tuple[Json, ...]]:
     own, other = {"driver": driver or _OTHER}, {"driver": _OTHER}
     if profile == "MultiNode":
         return {**own, "allNodes": True}, ({**other, "allNodes": True}, {**own, "nodeName": _HERE})
+    if profile == "AnyNode":
+        return {**own, "nodeName": _THERE}, ({**other, "nodeName": _THERE},)
     return {**own, "nodeName": _HERE}, ({**own, "nodeName": _THERE},)
 
 

@@ -148,7 +148,8 @@ def _rules(driver: str, users: Mapping[str, str]) -> list[_Rule]:
             f'variables.profile != "Allocator" && (variables.profile != "MultiNode" || {_ON_NO_NODE})',
             "spec.nodeName: has ",
             f'{node} + " with profile " + variables.profile + ", needs " + '
-            '(variables.profile == "MultiNode" ? "no node name" : "a writer with profile NodeLocal or MultiNode")',
+            '(variables.profile == "MultiNode" ? "no node name, or profile AnyNode" : '
+            '"a writer with profile NodeLocal, MultiNode or AnyNode")',
         ),
         _Rule(
             "slice-of-several-nodes",
