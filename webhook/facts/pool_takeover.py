@@ -40,11 +40,9 @@ def takeover_problems(writer: Writer, new: Slice, snapshot: Snapshot) -> list[Fi
         return [_stopped(new, older, "warning")] if older else []
     stopped = [each for each in meeting if each.generation <= new.generation and not _writes(writer, each, new.node)]
     found = [_stopped(new, stopped, "error")] if stopped else []
-    before = frozenset(device.name for device in stored.devices) if stored is not None else frozenset()
-    added = frozenset(device.name for device in new.devices) - before
-    elsewhere = (each for each in others if each.node and new.node and each.node != new.node)
-    away = (each for each in elsewhere if not _writes(writer, each, new.node))
-    return [*found, *_doubled(new, added, away)]
+    elsewhere = [each for each in others if each.node and new.node and each.node != new.node]
+    away = [each for each in elsewhere if not _writes(writer, each, new.node)]
+    return [*found, *_doubled(new, stored, away)] if away else found
 
 
 def _meet(one: Slice, other: Slice, snapshot: Snapshot) -> bool:
@@ -79,7 +77,9 @@ def _stopped(new: Slice, others: list[Slice], severity: Severity) -> Finding:
     return Finding("pool-taken-over", "spec.pool.generation", has, "a pool of the writer's own", fix, severity)
 
 
-def _doubled(new: Slice, added: frozenset[str], away: Iterator[Slice]) -> Iterator[Finding]:
+def _doubled(new: Slice, stored: Slice | None, away: list[Slice]) -> Iterator[Finding]:
+    before = frozenset(device.name for device in stored.devices) if stored is not None else frozenset()
+    added = frozenset(device.name for device in new.devices) - before
     for other in away:
         shared = sorted(added.intersection(device.name for device in other.devices))
         if shared:
