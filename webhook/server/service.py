@@ -21,7 +21,7 @@ from webhook.cluster.files import Cluster
 from webhook.facts.gates_found import GateEvidence
 from webhook.facts.pod_needs import unseen
 from webhook.kube.admission import Request
-from webhook.kube.core import read_pod
+from webhook.kube.core import Pod, read_pod
 from webhook.kube.raw import Json
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
@@ -131,19 +131,18 @@ class Service:
         if not self.cluster.synced:
             raise NotReady("the guard has not seen the whole cluster yet; try again")
         request = decode(data)
-        if self.patience and endpoint == "mutate" and self._waiting < _MOST_WAITING and self._unseen(request):
-            return self._patient(request, endpoint, until)
+        created = request.operation == "CREATE" and request.kind.name == "Pod" and request.object is not None
+        if self.patience and endpoint == "mutate" and created and self._waiting < _MOST_WAITING:
+            pod = read_pod(request.target)
+            if unseen(pod, self.cluster.snapshot):
+                return self._patient(pod, request, endpoint, until)
         return self._settled(request, endpoint, until)
 
-    def _unseen(self, request: Request) -> bool:
-        created = request.operation == "CREATE" and request.kind.name == "Pod" and request.object is not None
-        return created and unseen(read_pod(request.target), self.cluster.snapshot)
-
-    async def _patient(self, request: Request, endpoint: str, until: float) -> Reply:
+    async def _patient(self, pod: Pod, request: Request, endpoint: str, until: float) -> Reply:
         end = min(until, time.perf_counter() + self.patience)
         self._waiting += 1
         try:
-            while time.perf_counter() < end and self._unseen(request):
+            while time.perf_counter() < end and unseen(pod, self.cluster.snapshot):
                 await asyncio.sleep(_LOOK_AGAIN)
         finally:
             self._waiting -= 1
