@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from webhook.telemetry.metrics import Metrics, gauge
 
 
@@ -95,3 +97,38 @@ def test_failed_status_writes_and_audit_events():
     found = lines(metrics)
     assert 'allocguard_audit_events_total{outcome="failed"} 3.0' in found
     assert 'allocguard_status_write_failures_total{reason="status-role-missing",writer="kubelet"} 1.0' in found
+
+
+def test_lost_evidence_is_counted_from_the_beginning() -> None:
+    metrics = Metrics()
+    for name in ("spans_dropped", "events_dropped", "recording_failures"):
+        assert f"allocguard_{name}_total 0.0" in lines(metrics)
+    metrics.spans_dropped(3)
+    metrics.events_dropped(2)
+    metrics.recording_failure(1)
+    found = lines(metrics)
+    assert "allocguard_spans_dropped_total 3.0" in found
+    assert "allocguard_events_dropped_total 2.0" in found
+    assert "allocguard_recording_failures_total 1.0" in found
+
+
+def test_findings_of_a_scan_are_those_of_the_last_one() -> None:
+    metrics = Metrics()
+    assert not [line for line in lines(metrics) if line.startswith("allocguard_audit_scan_")]
+    at = datetime(2026, 11, 30, 3, tzinfo=UTC)
+    metrics.audit_scan({("allocations", "leftover", "warning"): 2}, at)
+    labels = 'policy="allocations",rule="leftover",severity="warning"'
+    assert f"allocguard_audit_scan_findings{{{labels}}} 2.0" in lines(metrics)
+    told = [line.split()[-1] for line in lines(metrics) if line.startswith("allocguard_audit_scan_timestamp_seconds")]
+    assert [float(value) for value in told] == [at.timestamp()]
+    metrics.audit_scan({}, at)
+    assert not [line for line in lines(metrics) if line.startswith("allocguard_audit_scan_findings{")]
+
+
+def test_when_certificates_end() -> None:
+    metrics = Metrics()
+    end = datetime(2027, 1, 1, tzinfo=UTC)
+    metrics.certificate_expiry("serving", end)
+    line = next(line for line in lines(metrics) if line.startswith("allocguard_certificate_expiry_timestamp_seconds{"))
+    assert line.startswith('allocguard_certificate_expiry_timestamp_seconds{use="serving"} ')
+    assert float(line.split()[-1]) == end.timestamp()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -141,9 +142,25 @@ class Metrics:
         )
         for outcome in AUDIT_OUTCOMES:
             self._audit_events.labels(outcome)
+        self._spans_dropped = Counter(
+            f"{PREFIX}spans_dropped_total", "Spans that no receiver of traces took", registry=self._registry
+        )
+        self._events_dropped = Counter(
+            f"{PREFIX}events_dropped_total",
+            "Events about objects that were not written, for the API server or for want of room",
+            registry=self._registry,
+        )
+        self._unrecorded = Counter(
+            f"{PREFIX}recording_failures_total",
+            "Reviews that the recording could not take, and tries to write it that failed",
+            registry=self._registry,
+        )
         self._registry.register(_AtScrape(gauges))
         self._role_findings: Mapping[tuple[str, str], int] = {}
-        self._registry.register(_AtScrape(self._roles))
+        self._scan: Mapping[tuple[str, str, str], int] = {}
+        self._scanned: datetime | None = None
+        self._expiries: dict[str, datetime] = {}
+        self._registry.register(_AtScrape(self._told))
         self._children: dict[tuple[str, ...], Counter] = {}
         self._timers: dict[tuple[str, str], Histogram] = {}
 
@@ -209,9 +226,38 @@ class Metrics:
         """Take in how many findings about roles and bindings there are now, by rule and severity."""
         self._role_findings = counts
 
-    def _roles(self) -> Iterable[Metric]:
+    def spans_dropped(self, count: int) -> None:
+        """Count spans that were not taken; from any thread."""
+        self._spans_dropped.inc(count)
+
+    def events_dropped(self, count: int) -> None:
+        """Count events about objects that were not written; from any thread."""
+        self._events_dropped.inc(count)
+
+    def recording_failure(self, count: int) -> None:
+        """Count reviews that the recording could not take; from any thread."""
+        self._unrecorded.inc(count)
+
+    def audit_scan(self, counts: Mapping[tuple[str, str, str], int], at: datetime) -> None:
+        """Take in what the last scan of everything stored found, by policy, rule and severity, and when it ended."""
+        self._scan, self._scanned = counts, at
+
+    def certificate_expiry(self, use: str, at: datetime) -> None:
+        """Take in when the certificate for ``use`` (``serving`` or ``ca``) ends to be valid."""
+        self._expiries[use] = at
+
+    def _told(self) -> Iterable[Metric]:
+        """What was told last of what others look at from time to time."""
         rows = [([*labels], count) for labels, count in sorted(self._role_findings.items())]
         yield gauge("rbac_findings", "What is wrong with roles and bindings", ["rule", "severity"], rows)
+        found = [([*labels], count) for labels, count in sorted(self._scan.items())]
+        text = "What is stored and would be refused today"
+        yield gauge("audit_scan_findings", text, ["policy", "rule", "severity"], found)
+        if self._scanned is not None:
+            at = self._scanned.timestamp()
+            yield gauge("audit_scan_timestamp_seconds", "When the last scan of what is stored ended", [], [([], at)])
+        ends = [([use], end.timestamp()) for use, end in sorted(self._expiries.items())]
+        yield gauge("certificate_expiry_timestamp_seconds", "When the certificate ends to be valid", ["use"], ends)
 
     def write_failure(self, writer: str, reason: str) -> None:
         """Count one refused write of a claim's status; ``writer`` and ``reason`` are from bounded sets."""
