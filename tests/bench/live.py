@@ -337,7 +337,7 @@ def _decisions(service: Service, body: bytes, over: Callable[[], bool], most: in
         reply = service.answer("validate", body, math.inf)
         took.append(time.perf_counter() - begun)
         assert isinstance(reply, Reply)
-        reply.tell()
+        reply.tell(0.0)
         # As a server that waits for the next request: the other thread has its turn.
         time.sleep(0.001)
     return sorted(took)

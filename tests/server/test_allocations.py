@@ -62,7 +62,7 @@ def allowed(judge: Service, obj: Json, old: Json | None = None) -> bool:
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     reply = judge.answer("validate", json.dumps(body).encode(), math.inf)
     assert isinstance(reply, Reply)
-    reply.tell()
+    reply.tell(0.0)
     return reply.allowed
 
 

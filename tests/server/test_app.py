@@ -16,8 +16,6 @@ import pytest
 from starlette.types import Message
 
 from tests.server.test_server import POLICY, folder_of, review
-from webhook.admission.action import Answer
-from webhook.admission.decide import Verdict
 from webhook.cluster.files import Cluster
 from webhook.server import app
 from webhook.server.app import build
@@ -27,7 +25,7 @@ from webhook.telemetry.log import Log
 
 
 class Failing(Service):
-    def answer(self, endpoint: str, data: bytes, until: float) -> Reply:
+    def answer(self, endpoint: str, data: bytes, until: float, parent: str = "") -> Reply:
         raise ZeroDivisionError("a mistake of ours\nin two lines")
 
 
@@ -133,9 +131,9 @@ def test_what_the_deadline_leaves_unjudged_follows_the_failure_policy(
 class Telling(Service):
     told: list[str]
 
-    def _tell(self, verdict: Verdict, answer: Answer) -> None:
+    def _tell(self, *judged: Any) -> None:
         self.told.append("told")
-        super()._tell(verdict, answer)
+        super()._tell(*judged)
 
 
 @pytest.mark.parametrize("gone", [False, True])

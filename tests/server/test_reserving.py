@@ -83,7 +83,7 @@ class Server:
         if not isinstance(reply, Reply):
             reply = await reply
         response: Json = json.loads(reply.body)["response"]
-        reply.tell()
+        reply.tell(0.0)
         return response
 
     def count(self, name: str) -> float:

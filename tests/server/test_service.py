@@ -64,7 +64,7 @@ def uncollected() -> Iterator[None]:
 def answered(service: Service, endpoint: str, text: bytes) -> None:
     reply = service.answer(endpoint, text, math.inf)
     assert isinstance(reply, Reply)
-    reply.tell()
+    reply.tell(0.0)
 
 
 @pytest.mark.parametrize("what", REVIEWS)
@@ -115,7 +115,7 @@ def test_a_changed_object_leaves_no_circles(tmp_path: Path) -> None:
         "/metadata/labels/y",
     ]
     assert response["auditAnnotations"]["errors"].startswith("c/mutations: the patch does not apply: ")
-    reply.tell()
+    reply.tell(0.0)
     gc.collect()
     for _ in range(5):
         answered(service, "mutate", text)
@@ -177,7 +177,7 @@ def test_pods_are_held_as_long_as_somebody_may_let_them_go(
     response = json.loads(reply.body)["response"]
     assert (response["allowed"], "patch" in response) == (True, may_hold)
     assert response["warnings"] == ["waits/closed: it is closed"]
-    reply.tell()
+    reply.tell(0.0)
     log.close()
     assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [event]
     series = f'allocguard_findings_total{{action="{action}",policy="waits",rule="closed"}} 1.0'

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from webhook.admission.action import denies
 from webhook.admission.decide import Judged, Verdict
+from webhook.admission.record import DUPLICATES
 from webhook.facts.zone_checks import zone_checks
 from webhook.policy.claim_fact import ClaimFact
 from webhook.telemetry.metrics import Metrics
 
-# Rules that keep a charge from being made twice.
-_DUPLICATES = frozenset({"duplicate-charge", "shareid-duplicate"})
 _RESULT = re.compile(r"^status\.allocation\.devices\.results\[(\d+)\]")
 
 # More claims than wait at one moment; the oldest is forgotten first.
@@ -68,6 +67,6 @@ def _duplicates(claim: ClaimFact, judged: Iterable[Judged]) -> list[str]:
     found: list[str] = []
     for each in judged:
         place = _RESULT.match(each.finding.path)
-        if each.finding.rule in _DUPLICATES and denies(each) and place is not None:
+        if each.finding.rule in DUPLICATES and denies(each) and place is not None:
             found.append(drivers[int(place[1])])
     return found

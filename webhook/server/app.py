@@ -97,7 +97,7 @@ class Reviews:
             resource, operation = (reply.resource, reply.operation) if reply is not None else ("", "")
             self._service.metrics.review(label, resource, operation, outcome, seconds)
             if reply is not None:
-                reply.tell()
+                reply.tell(seconds)
 
     def _label(self, tail: str) -> str:
         if not tail:
@@ -133,7 +133,8 @@ class Reviews:
             spent = arrived + timeout * SPENT
             if time.perf_counter() > spent:
                 raise _Refused(503, "the time for the review was spent waiting", "shed")
-            reply = self._service.answer(self._endpoint, data, spent)
+            parent = headers.get(b"traceparent", b"").decode("latin-1")
+            reply = self._service.answer(self._endpoint, data, spent, parent)
             if not isinstance(reply, Reply):
                 reply = await reply
             return reply

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from webhook.admission.action import denies
 from webhook.admission.decide import Judged, Verdict
+from webhook.admission.record import Reserved
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.ledgers import Ledgers, Written
 from webhook.kube.finding import Finding
@@ -123,11 +124,16 @@ class Reserving:
         ledger = facts.snapshot.ledgers.get(account.node)
         return Wanted(ledger if ledger is not None else NodeLedger(account.node, account.uid), held)
 
-    async def settle(self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], until: float) -> Verdict:
+    async def settle(
+        self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], until: float
+    ) -> tuple[Verdict, Reserved]:
         """The verdict to tell: ``verdict`` once ``wanted`` is written; where the ledger has changed, what ``judge``
-        then says; one with a finding when nothing can be written, or not before ``until`` (perf_counter).
+        then says; one with a finding when nothing can be written, or not before ``until`` (perf_counter). And how that
+        went.
         """
         begun, node, told = time.perf_counter(), wanted.ledger.node, verdict
+        lost: list[str] = []
+        taken = False
         turn = self._turns.get(node)
         if turn is None:
             # One after the other on a node: those of one server need not lose races to one another.
@@ -136,7 +142,7 @@ class Reserving:
             async with asyncio.timeout(until - begun), turn:
                 problem = _stale(verdict)
                 if not problem:
-                    told, problem = await self._take(verdict, wanted, judge)
+                    told, problem, taken = await self._take(verdict, wanted, judge, lost)
         except TimeoutError:
             problem = "the time of the request was spent"
         except Unreachable as error:
@@ -147,12 +153,17 @@ class Reserving:
                 problem = "the API server has no NodeLedgers; install the definitions of this release"
         if told is not verdict:
             verdict.evaluation.facts.release()
-        self._metrics.reservation("failed" if problem else "taken", time.perf_counter() - begun)
-        return _refused(told, node, problem) if problem else told
+        seconds = time.perf_counter() - begun
+        self._metrics.reservation("failed" if problem else "taken", seconds)
+        return _refused(told, node, problem) if problem else told, Reserved(node, seconds, len(lost), taken, problem)
 
-    async def _take(self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict]) -> tuple[Verdict, str]:
-        """The verdict once what it needs is written, and what stands in the way, if anything does. ``verdict`` itself
-        stays as it is: when the time is up it is the one to tell.
+    async def _take(
+        self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], lost: list[str]
+    ) -> tuple[Verdict, str, bool]:
+        """The verdict once what it needs is written, what stands in the way, if anything does, and whether something
+        was written; ``lost`` gets the
+        version of each ledger that somebody else wrote over. ``verdict`` itself stays as it is: when the time is up it
+        is the one to tell.
         """
         first, node = verdict, wanted.ledger.node
         while True:
@@ -162,17 +173,18 @@ class Reserving:
                 verdict = judge()
                 again = self.wanted(verdict)
                 if again is None:
-                    return verdict, ""
+                    return verdict, "", False
                 if again.ledger.node != node:
-                    return verdict, f"its devices are on node {again.ledger.node} now"
+                    return verdict, f"its devices are on node {again.ledger.node} now", False
                 wanted = again
             if wanted.ledger.problem:
-                return verdict, f"its NodeLedger cannot be read: {wanted.ledger.problem}; delete it"
+                return verdict, f"its NodeLedger cannot be read: {wanted.ledger.problem}; delete it", False
             asked = self._submit(self._ledgers.reserve(taken(wanted.ledger, wanted.reservation)))
             written = await asyncio.wrap_future(asked)
             self._ours[node] = written.ledger, time.monotonic() + OURS
             if written.done:
-                return verdict, ""
+                return verdict, "", True
+            lost.append(wanted.ledger.resource_version)
             self._metrics.conflict()
 
 

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from webhook.admission.action import MAX_CAUSES, Answer, apply, denies, holds, warns
-from webhook.admission.decide import Judged, Verdict, decide
+from webhook.admission.action import MAX_CAUSES, Answer, apply
+from webhook.admission.decide import Verdict, decide
 from webhook.admission.decode import decode
+from webhook.admission.record import Record, Reserved, of_interest
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
 from webhook.facts.gates_found import GateEvidence
@@ -68,15 +69,15 @@ class NotReady(Exception):  # noqa: N818 - an HTTP answer, no mistake
 
 
 class Reply(Struct, frozen=True):
-    """The bytes of an answer, with what is counted about it; ``tell``, to be called once it is sent, counts and logs
-    what was found.
+    """The bytes of an answer, with what is counted about it; ``tell``, to be called once it is sent, with the seconds
+    that it took, counts and tells what was decided.
     """
 
     body: bytes
     resource: str
     operation: str
     allowed: bool
-    tell: Callable[[], None]
+    tell: Callable[[float], None]
 
 
 class Service:
@@ -85,6 +86,8 @@ class Service:
     is allowed, where the cluster is live; ``may_hold`` tells whether somebody would let go the pods that are held,
     ``gate_evidence`` what is known of feature gates beside the view. ``patience`` is how long, seconds, a new pod's
     review waits for claims and classes that the view has not seen: made with the pod, they decide where it may go.
+    ``on_record`` is called with the record of each decision of interest, once it is answered, on the event loop: who
+    is called is quick and never raises.
     """
 
     def __init__(
@@ -121,10 +124,12 @@ class Service:
         self.allocations = Allocations(self.metrics)
         self.slice_reviews = SliceReviews(self.metrics)
         self.gate_evidence: Callable[[], GateEvidence] = GateEvidence
+        self.on_record: list[Callable[[Record], None]] = [self._count, self._log]
 
-    def answer(self, endpoint: str, data: bytes, until: float) -> Reply | Coroutine[Any, Any, Reply]:
+    def answer(self, endpoint: str, data: bytes, until: float, parent: str = "") -> Reply | Coroutine[Any, Any, Reply]:
         """The reply to the review in ``data`` at ``endpoint`` (``validate`` or ``mutate``), for which there is time
-        ``until`` (perf_counter); to be waited for where a reservation is written first.
+        ``until`` (perf_counter); to be waited for where a reservation is written first. ``parent`` is the
+        ``traceparent`` that it came with.
 
         Raises BadReview, and NotReady before everything was seen once.
         """
@@ -135,10 +140,10 @@ class Service:
         if self.patience and endpoint == "mutate" and created and self._waiting < _MOST_WAITING:
             pod = read_pod(request.target)
             if unseen(pod, self.cluster.snapshot):
-                return self._patient(pod, request, endpoint, until)
-        return self._settled(request, endpoint, until)
+                return self._patient(pod, request, endpoint, until, parent)
+        return self._settled(request, endpoint, until, parent)
 
-    async def _patient(self, pod: Pod, request: Request, endpoint: str, until: float) -> Reply:
+    async def _patient(self, pod: Pod, request: Request, endpoint: str, until: float, parent: str) -> Reply:
         end = min(until, time.perf_counter() + self.patience)
         self._waiting += 1
         try:
@@ -146,16 +151,18 @@ class Service:
                 await asyncio.sleep(_LOOK_AGAIN)
         finally:
             self._waiting -= 1
-        reply = self._settled(request, endpoint, until)
+        reply = self._settled(request, endpoint, until, parent)
         return reply if isinstance(reply, Reply) else await reply
 
-    def _settled(self, request: Request, endpoint: str, until: float) -> Reply | Coroutine[Any, Any, Reply]:
+    def _settled(
+        self, request: Request, endpoint: str, until: float, parent: str
+    ) -> Reply | Coroutine[Any, Any, Reply]:
         judge = partial(self._judged, request, endpoint, lambda: time.perf_counter() > until)
         verdict = judge()
         wanted = None if self.reserving is None else self.reserving.wanted(verdict)
         if wanted is None:
-            return self._reply(verdict)
-        return self._reserved(verdict, wanted, judge, until)
+            return self._reply(verdict, None, parent)
+        return self._reserved(verdict, wanted, judge, until, parent)
 
     def _judged(self, request: Request, endpoint: str, expired: Callable[[], bool]) -> Verdict:
         held = self.reserving
@@ -163,15 +170,17 @@ class Service:
         revision, now = self.policies.revision, self.clock()
         return decide(request, endpoint, revision, snapshot, self.book, now, expired, self.may_hold())
 
-    async def _reserved(self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], until: float) -> Reply:
+    async def _reserved(
+        self, verdict: Verdict, wanted: Wanted, judge: Callable[[], Verdict], until: float, parent: str
+    ) -> Reply:
         assert self.reserving is not None
-        return self._reply(await self.reserving.settle(verdict, wanted, judge, until))
+        return self._reply(*await self.reserving.settle(verdict, wanted, judge, until), parent)
 
-    def _reply(self, verdict: Verdict) -> Reply:
+    def _reply(self, verdict: Verdict, reserved: Reserved | None, parent: str) -> Reply:
         request, answer = verdict.request, apply(verdict)
         sub = request.sub_resource
         resource = f"{request.resource.name}/{sub}" if sub else request.resource.name
-        tell = partial(self._tell, verdict, answer)
+        tell = partial(self._tell, verdict, answer, reserved, parent)
         return Reply(respond(answer), resource, request.operation, answer.allowed, tell)
 
     def refresh(self) -> bool:
@@ -217,26 +226,27 @@ class Service:
             notes=self.cluster.notes[:20],
         )
 
-    def _tell(self, verdict: Verdict, answer: Answer) -> None:
-        if verdict.judged or verdict.errors:
-            self._record(verdict, answer)
+    def _tell(self, verdict: Verdict, answer: Answer, reserved: Reserved | None, parent: str, seconds: float) -> None:
+        if of_interest(verdict):
+            record = Record(verdict, answer, self.clock(), seconds, reserved, parent)
+            for told in self.on_record:
+                told(record)
         self.allocations.judged(verdict, answer.allowed)
         self.slice_reviews.judged(verdict)
         verdict.evaluation.facts.release()
 
-    def _record(self, verdict: Verdict, answer: Answer) -> None:
-        for judged in verdict.judged:
-            self.metrics.finding(judged.policy, judged.finding.rule, _done(judged, answer.held))
-        audited = [judged.text for judged in verdict.judged if _only_audited(judged)]
-        if answer.allowed and not answer.warnings and not audited and not verdict.errors:
+    def _count(self, record: Record) -> None:
+        for judged in record.judged:
+            self.metrics.finding(judged.policy, judged.finding.rule, record.done(judged))
+
+    def _log(self, record: Record) -> None:
+        if record.outcome == "allowed":
             return
-        request = verdict.request
-        event = "denied" if not answer.allowed else "held" if answer.held else ""
-        event = event or ("warned" if answer.warnings else "audited" if audited else "")
+        request, answer = record.request, record.answer
         self.log.write(
             "info" if answer.allowed else "warning",
-            event or "evaluation failed",
-            endpoint=verdict.endpoint,
+            "evaluation failed" if record.outcome == "failed" else record.outcome,
+            endpoint=record.endpoint,
             uid=request.uid,
             resource=request.resource.name,
             subResource=request.sub_resource,
@@ -245,22 +255,10 @@ class Service:
             name=request.name,
             user=request.user,
             dryRun=request.dry_run,
-            revision=verdict.revision,
+            revision=record.revision,
             message=answer.message,
             warnings=answer.warnings,
-            audited=audited[:MAX_CAUSES],
-            errors=verdict.errors,
+            audited=record.audited[:MAX_CAUSES],
+            errors=record.verdict.errors,
             findings=answer.annotations.get("findings", ""),
         )
-
-
-def _only_audited(judged: Judged) -> bool:
-    """Whether only the operator is told of an error or a warning: its policy audits, and no exception covers it."""
-    audits = not denies(judged) and not warns(judged)
-    return audits and judged.finding.severity != "info" and not judged.exception
-
-
-def _done(judged: Judged, held: bool) -> str:
-    if denies(judged):
-        return "Deny"
-    return "Hold" if held and holds(judged) else "Warn" if warns(judged) else "Audit"

@@ -1,0 +1,201 @@
+"""The record of one decision: what log, trace, events, recordings and ``explain`` each tell in their own way.
+
+Who tells something of a decision takes it from here, so that all of them say the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from webhook.admission.action import Answer, denies, holds, warns
+from webhook.admission.decide import Judged, Verdict
+from webhook.admission.explain import explain
+from webhook.kube.admission import Request
+from webhook.kube.raw import mapping, objects, text
+from webhook.policy.claim_fact import ClaimFact
+from webhook.policy.fact import Once
+
+Outcome = Literal["denied", "held", "warned", "audited", "failed", "allowed"]
+
+# Rules that keep a charge from being made twice.
+DUPLICATES = frozenset({"duplicate-charge", "shareid-duplicate"})
+
+
+class Ref(Struct, frozen=True):
+    """A claim or a pod. ``uid`` is empty where it is not known: the API server gives it after the mutating webhooks."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Reserved(Struct, frozen=True):
+    """How the reservation of a decision went: the node, how long it took in seconds, how often another writer was
+    faster, whether it is there now, and what kept it from being written. Without either, what somebody else had written
+    meanwhile changed the verdict, so that none was needed.
+    """
+
+    node: str
+    seconds: float
+    conflicts: int
+    taken: bool
+    problem: str = ""
+
+
+class Record:
+    """One decision. ``ended`` is the time at which it was answered, ``seconds`` how long that took from the first byte
+    of the request, ``at`` the time that it was made for. ``parent`` is the request's ``traceparent`` header.
+
+    Whoever is given one takes what it needs at once: the facts behind it are forgotten afterwards.
+    """
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        answer: Answer,
+        ended: datetime,
+        seconds: float,
+        reserved: Reserved | None = None,
+        parent: str = "",
+    ) -> None:
+        self.verdict = verdict
+        self.answer = answer
+        self.at: datetime = verdict.evaluation.facts.now
+        self.ended = ended
+        self.seconds = seconds
+        self.reserved = reserved
+        self.parent = parent
+
+    @property
+    def request(self) -> Request:
+        """The request that was judged."""
+        return self.verdict.request
+
+    @property
+    def endpoint(self) -> str:
+        """``validate`` or ``mutate``."""
+        return self.verdict.endpoint
+
+    @property
+    def revision(self) -> str:
+        """The revision of the policies that decided."""
+        return self.verdict.revision
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """What the policies found."""
+        return self.verdict.judged
+
+    @Once
+    def resource(self) -> str:
+        """The resource, with the subresource where there is one: ``resourceclaims/status``."""
+        sub = self.request.sub_resource
+        return f"{self.request.resource.name}/{sub}" if sub else self.request.resource.name
+
+    @Once
+    def audited(self) -> tuple[str, ...]:
+        """What only the operator is told: errors and warnings of policies that audit, which no exception covers."""
+        return tuple([each.text for each in self.judged if _only_audited(each)])
+
+    @Once
+    def outcome(self) -> Outcome:
+        """What came of it; the gravest where several are true."""
+        answer = self.answer
+        if not answer.allowed:
+            return "denied"
+        if answer.held:
+            return "held"
+        if answer.warnings:
+            return "warned"
+        if self.audited:
+            return "audited"
+        return "failed" if self.verdict.errors else "allowed"
+
+    @Once
+    def claim(self) -> Ref | None:
+        """The claim of the write; None for writes of anything else."""
+        if self.request.kind.name != "ResourceClaim":
+            return None
+        return _ref(self.request)
+
+    @Once
+    def pods(self) -> tuple[Ref, ...]:
+        """The pod of the write, or the pods that it adds to the consumers of a claim."""
+        if self.request.kind.name == "Pod":
+            return (_ref(self.request),)
+        fact = self._claim_fact
+        if fact is None:
+            return ()
+        before = fact.old.reserved_for if fact.old is not None else ()
+        return tuple(
+            [
+                Ref(fact.model.namespace, each.name, each.uid)
+                for each in fact.model.reserved_for
+                if each.is_pod and each not in before
+            ]
+        )
+
+    @Once
+    def allocates(self) -> bool:
+        """Whether the write gives a claim devices, or one that has them another consumer."""
+        fact = self._claim_fact
+        return fact is not None and self.request.sub_resource == "status" and (fact.allocating or fact.adds_consumers)
+
+    @Once
+    def node(self) -> str:
+        """The one node that the write is about, empty where there is none."""
+        return self.verdict.evaluation.facts.node_name
+
+    @Once
+    def troubled(self) -> bool:
+        """Whether somebody will ask about it: refused, made to wait, not judged, or charged twice."""
+        if self.outcome in ("denied", "held", "failed"):
+            return True
+        return any(each.finding.rule in DUPLICATES for each in self.judged)
+
+    @Once
+    def tree(self) -> dict[str, Any]:
+        """All of it as JSON values, as ``explain`` shows it."""
+        return explain(self.verdict, self.answer)
+
+    def done(self, judged: Judged) -> str:
+        """What became of a finding: ``Deny``, ``Hold``, ``Warn`` or ``Audit``."""
+        if denies(judged):
+            return "Deny"
+        return "Hold" if self.answer.held and holds(judged) else "Warn" if warns(judged) else "Audit"
+
+    @Once
+    def _claim_fact(self) -> ClaimFact | None:
+        return self.verdict.evaluation.facts.claim if self.claim is not None else None
+
+
+def of_interest(verdict: Verdict) -> bool:
+    """Whether a decision is worth a record: it found something, or is about claims or what they are made of."""
+    if verdict.judged or verdict.errors:
+        return True
+    if not verdict.evaluation.policies:
+        return False
+    match verdict.request.kind.name:
+        case "ResourceClaim" | "ResourceClaimTemplate" | "ResourceSlice":
+            return True
+        case "Pod":
+            return any(True for _ in objects(mapping(verdict.request.target.get("spec")).get("resourceClaims")))
+    return False
+
+
+def _ref(request: Request) -> Ref:
+    metadata = mapping(request.target.get("metadata"))
+    return Ref(request.namespace, request.name or text(metadata.get("name")), text(metadata.get("uid")))
+
+
+def _only_audited(judged: Judged) -> bool:
+    audits = not denies(judged) and not warns(judged)
+    return audits and judged.finding.severity != "info" and not judged.exception
