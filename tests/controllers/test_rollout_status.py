@@ -19,8 +19,9 @@ from webhook.controllers.rollout_status import MOST, PATH, RolloutStatus
 from webhook.facts.times import stamp
 from webhook.kube.release import NODE_ALLOCATABLE, Release
 from webhook.kube.snapshot import Snapshot, build
+from webhook.kube.trace import trace_id
 from webhook.telemetry.log import Log
-from webhook.telemetry.tracing import Tracing, trace_id
+from webhook.telemetry.tracing import Tracing
 
 Json = dict[str, Any]
 EVENTS = "/api/v1/namespaces/default/events"

@@ -17,6 +17,7 @@ from webhook.controllers.rollout_conditions import GATE, HELD, Said
 from webhook.facts.times import instant
 from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.rollout import API_VERSION, Drill, DriverRollout, Hold
+from webhook.kube.trace import trace_id
 from webhook.telemetry.tracing import (
     DIGEST_KEY,
     DRILL,
@@ -31,7 +32,6 @@ from webhook.telemetry.tracing import (
     VERDICT_KEY,
     Attributes,
     Tracing,
-    trace_id,
 )
 
 _HOLD, _RESUME_AT = "hold", "resumeAt"

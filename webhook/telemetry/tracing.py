@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from hashlib import sha256
-from string import hexdigits
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from webhook.telemetry.log import Level
@@ -45,16 +43,6 @@ class SpanId(NamedTuple):
     span: str
 
 
-def trace_id(uid: str) -> str:
-    """The trace of the object with this UID, 32 hexadecimal digits: the UID without its dashes, or, for one that is
-    no UUID, of its SHA-256.
-    """
-    bare = uid.replace("-", "").lower()
-    if len(bare) == 32 and set(bare) <= set(hexdigits) and bare.strip("0"):
-        return bare
-    return sha256(uid.encode()).hexdigest()[:32]
-
-
 class Tracing:
     """Sends spans to the OTLP receiver at ``endpoint``, over HTTP to its ``/v1/traces``; without one it does nothing.
 
@@ -83,8 +71,8 @@ class Tracing:
         attributes: Attributes,
         links: Sequence[SpanId] = (),
     ) -> SpanId | None:
-        """Queue the root span of something that is over, in the trace of :func:`trace_id`; never blocks. Gives what
-        others link to, None where nothing is sent.
+        """Queue the root span of something that is over, in the trace of an object; never blocks. Gives what others
+        link to, None where nothing is sent.
         """
         if self._sender is None:
             return None

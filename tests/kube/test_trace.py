@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from webhook.kube.trace import trace_id
+
+UID = "0f5bb1f4-94d1-4c36-8f0e-0a3c5e2d9b77"
+
+
+@pytest.mark.parametrize("uid", [UID, UID.upper(), UID.replace("-", "")])
+def test_a_uid_is_its_trace(uid: str) -> None:
+    assert trace_id(uid) == "0f5bb1f494d14c368f0e0a3c5e2d9b77"
+
+
+@pytest.mark.parametrize("uid", ["", "u-1", "0" * 32, f"{UID}0", "x" * 32, "\uff11" * 32])
+def test_what_is_no_uuid_has_a_trace_of_its_own_all_the_same(uid: str) -> None:
+    found = trace_id(uid)
+    assert len(found) == 32
+    assert int(found, 16) > 0
+    assert found == trace_id(uid) != trace_id(uid + "-other")
