@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.bench import fleet
-from webhook.admission.action import apply
+from webhook.admission.action import MESSAGE_SIZE, apply
 from webhook.admission.decide import decide
 from webhook.admission.decode import read_review
-from webhook.admission.record import Record, of_interest
+from webhook.admission.record import Record, Reserved, log_fields, of_interest
 from webhook.kube.release import Release
-from webhook.kube.snapshot import build
+from webhook.kube.snapshot import Snapshot, build
 from webhook.ledger.book import Book
 from webhook.store import policies
 
@@ -19,10 +19,27 @@ SNAPSHOT = build(fleet.cluster(4), Release(36))
 REVISION = policies.read([policies.shipped()])
 
 
-def record_of(review: dict[str, Any], endpoint: str = "validate") -> Record:
-    verdict = decide(read_review(review), endpoint, REVISION, SNAPSHOT, Book(), NOW)
+def filling(cpu: str) -> dict[str, Any]:
+    """A pod on the fourth node that asks for so much."""
+    requests = {"requests": {"cpu": cpu}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "filler", "namespace": "bench", "uid": "f111e400-0000-4000-8000-000000000001"},
+        "spec": {"nodeName": fleet.name(3), "containers": [{"name": "c", "image": "i", "resources": requests}]},
+    }
+
+
+# One cpu is left for a claim that costs two and a pod that asks for a half more than one.
+FULL = build([*fleet.cluster(4), filling("59500m")], Release(36))
+
+
+def record_of(
+    review: dict[str, Any], endpoint: str = "validate", snapshot: Snapshot = SNAPSHOT, reserved: Reserved | None = None
+) -> Record:
+    verdict = decide(read_review(review), endpoint, REVISION, snapshot, Book(), NOW)
     assert of_interest(verdict)
-    return Record(verdict, apply(verdict), ENDED, 0.25)
+    return Record(verdict, apply(verdict), ENDED, 0.25, reserved)
 
 
 def test_an_allocation_names_claim_pods_and_node() -> None:
@@ -62,3 +79,53 @@ def test_a_pod_without_claims_is_of_no_interest_and_one_with_claims_is_its_own_s
         container.get("resources", {}).pop("claims", None)
     verdict = decide(read_review(review), "validate", REVISION, SNAPSHOT, Book(), NOW)
     assert not of_interest(verdict)
+
+
+SUM = "cpu: 62 allocatable - 61 pods - 2 claims - 2 this claim - 1500m this pod = -4500m"
+
+
+def test_the_log_tells_the_story_of_a_refusal_by_itself() -> None:
+    record = record_of(fleet.allocation_review(2, 3), snapshot=FULL, reserved=Reserved(fleet.name(3), 0.002, 1, True))
+    fields = log_fields(record)
+    uid = "c1a10001-0000-4000-8000-000000000002"
+    assert (fields["claim"], fields["claimUID"], fields["trace"]) == ("bench/claim-2", uid, uid.replace("-", ""))
+    assert (fields["pods"], fields["node"], fields["ms"]) == (["bench/encoder-2"], fleet.name(3), 250.0)
+    assert "claim-allocation/node-overcommit" in str(fields["findings"]).split(",")
+    assert str(fields["message"]).startswith("claim-allocation/node-overcommit: status.allocation: has cpu 2 for claim")
+    sums = fields["sums"]
+    assert isinstance(sums, tuple)
+    assert sums[0] == SUM
+    assert fields["fix"] == ["release a claim or move a pod there, or allocate elsewhere"]
+    told = {"node": fleet.name(3), "taken": True, "conflicts": 1, "problem": "", "ms": 2.0}
+    assert fields["reservation"] == told
+
+
+def test_the_audit_log_has_the_sums_of_a_refusal_for_fit_and_of_nothing_else() -> None:
+    annotations = record_of(fleet.allocation_review(2, 3), snapshot=FULL).answer.annotations
+    assert annotations["sums"].split("; ")[0] == SUM
+    assert "sums" not in record_of(fleet.allocation_review(2, 3)).answer.annotations
+    review = fleet.allocation_review(2, 3)
+    review["request"]["object"]["status"]["allocation"]["devices"]["results"][0]["device"] = "no-such-device"
+    other = record_of(review)
+    assert (other.outcome, other.sums != ()) == ("denied", True)
+    assert "sums" not in other.answer.annotations
+
+
+def test_a_write_about_no_claim_has_no_trace_and_a_pod_its_own() -> None:
+    fields = log_fields(record_of(fleet.slice_review()))
+    assert (fields["claim"], fields["claimUID"], fields["trace"], fields["pods"]) == ("", "", "", [])
+    assert "reservation" not in fields
+    review = fleet.pod_review()
+    pod = record_of(review)
+    assert pod.trace == review["request"]["object"]["metadata"]["uid"].replace("-", "")
+    del review["request"]["object"]["metadata"]["uid"]
+    assert record_of(review, "mutate").trace == ""
+
+
+def test_no_text_of_a_line_of_the_log_is_longer_than_a_message() -> None:
+    review = fleet.slice_review()
+    long = "x" * 100_000
+    review["request"]["object"]["spec"]["devices"][5]["nodeAllocatableResourceMappings"] = {long: {}}
+    fields = log_fields(record_of(review))
+    texts = [fields["message"], *fields["audited"], *fields["fix"]]  # type: ignore[misc]  # objects by their type
+    assert max(map(len, texts)) <= MESSAGE_SIZE + len(" (and 1 more)")

@@ -242,3 +242,23 @@ def test_a_pod_waits_for_the_claims_that_are_made_with_it(
     tmp_path: Path, late: int, patience: float, expected: tuple[bool, bool]
 ) -> None:
     assert waited(tmp_path, late, patience) == expected
+
+
+def test_an_allocation_that_is_allowed_is_logged_and_no_other_write(tmp_path: Path) -> None:
+    objects = tmp_path / "fleet.json"
+    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(fleet.cluster(4))}))
+    said = io.StringIO()
+    log = Log(said)
+    service = Service(PolicyStore([shipped()]), Cluster([str(objects)]), log, lambda: NOW)
+    for review in (fleet.pod_review(), fleet.allocation_review(2, 3)):
+        answered(service, "validate", json.dumps(review).encode())
+    log.close()
+    (line,) = [json.loads(line) for line in said.getvalue().splitlines()]
+    assert (line["level"], line["event"], line["claim"], line["node"]) == (
+        "info",
+        "allowed",
+        "bench/claim-2",
+        "node-00003",
+    )
+    assert line["trace"] == line["claimUID"].replace("-", "")
+    assert any(each.startswith("cpu: 62 allocatable") for each in line["sums"])

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from webhook.admission.decide import Judged, Verdict
+from webhook.admission.sums import fit_rows, told
 from webhook.facts.steering import gate_patch
 from webhook.kube.core import GATE
 from webhook.kube.finding import SEVERITY_ORDER, one_line
@@ -71,7 +72,7 @@ def apply(verdict: Verdict) -> Answer:
         message=_message(denials) if denials else "",
         causes=_causes(denials),
         warnings=_warnings(map(_warning, warned)),
-        annotations=_annotations(verdict, bool(gate)),
+        annotations=_annotations(verdict, bool(denials), bool(gate)),
         patch=(*verdict.patch, *gate),
         held=bool(gate),
     )
@@ -101,18 +102,18 @@ def _gate(verdict: Verdict) -> list[Json]:
 
 
 def _message(denials: list[Judged]) -> str:
-    message = _cut(denials[0].text, MESSAGE_SIZE)
+    message = cut(denials[0].text, MESSAGE_SIZE)
     return f"{message} (and {len(denials) - 1} more)" if len(denials) > 1 else message
 
 
 def _causes(denials: list[Judged]) -> tuple[Cause, ...]:
     causes = [
-        Cause(judged.finding.error_type or "FieldValueInvalid", _cut(judged.text, MESSAGE_SIZE), judged.finding.path)
+        Cause(judged.finding.error_type or "FieldValueInvalid", cut(judged.text, MESSAGE_SIZE), judged.finding.path)
         for judged in denials[:MAX_CAUSES]
     ]
     if len(denials) > MAX_CAUSES:
         causes.append(Cause("FieldValueInvalid", f"{len(denials) - MAX_CAUSES} more findings are not listed", ""))
-    return tuple(Cause(c.reason, c.message, one_line(_cut(c.field, MESSAGE_SIZE))) for c in causes)
+    return tuple(Cause(c.reason, c.message, one_line(cut(c.field, MESSAGE_SIZE))) for c in causes)
 
 
 def _warning(judged: Judged) -> str:
@@ -120,7 +121,7 @@ def _warning(judged: Judged) -> str:
     text = judged.text
     if len(text) > WARNING_SIZE:
         text = replace(judged.finding, path="").text(judged.policy)
-    return _cut(text, WARNING_SIZE)
+    return cut(text, WARNING_SIZE)
 
 
 def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
@@ -137,25 +138,29 @@ def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
     return (*kept, f"and {len(lines) - len(kept)} more; the audit log has them all")
 
 
-def _annotations(verdict: Verdict, held: bool) -> dict[str, str]:
+def _annotations(verdict: Verdict, denied: bool, held: bool) -> dict[str, str]:
     annotations = dict(verdict.annotations)
     annotations["revision"] = verdict.revision
     if verdict.patch:
         changing = [result.policy for result in verdict.evaluation.policies if result.made]
-        annotations["mutations"] = _cut(",".join(changing), ANNOTATION_SIZE)
+        annotations["mutations"] = cut(",".join(changing), ANNOTATION_SIZE)
     if held:
         reasons = dict.fromkeys(judged.text for judged in verdict.judged if holds(judged))
-        annotations["held"] = _cut("; ".join(reasons), ANNOTATION_SIZE)
+        annotations["held"] = cut("; ".join(reasons), ANNOTATION_SIZE)
     if verdict.judged:
         names = dict.fromkeys(f"{judged.policy}/{judged.finding.rule}" for judged in verdict.judged)
-        annotations["findings"] = _cut(",".join(names), ANNOTATION_SIZE)
+        annotations["findings"] = cut(",".join(names), ANNOTATION_SIZE)
+    rows = fit_rows(verdict.evaluation.facts) if denied else ()
+    if not all(row.fits for row in rows):
+        annotations["sums"] = cut("; ".join(map(one_line, told(rows))), ANNOTATION_SIZE)
     excepted = dict.fromkeys(f"{judged.policy}/{judged.exception}" for judged in verdict.judged if judged.exception)
     if verdict.errors:
-        annotations["errors"] = _cut("; ".join(map(one_line, verdict.errors)), ANNOTATION_SIZE)
+        annotations["errors"] = cut("; ".join(map(one_line, verdict.errors)), ANNOTATION_SIZE)
     if excepted:
-        annotations["exceptions"] = _cut("; ".join(excepted), ANNOTATION_SIZE)
+        annotations["exceptions"] = cut("; ".join(excepted), ANNOTATION_SIZE)
     return annotations
 
 
-def _cut(text: str, size: int) -> str:
+def cut(text: str, size: int) -> str:
+    """``text``, shortened to ``size`` characters where it is longer."""
     return text if len(text) <= size else f"{text[: size - 3]}..."

@@ -51,10 +51,14 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
             "patch": list(answer.patch),
             "auditAnnotations": dict(answer.annotations),
         },
-        "fix": list(
-            dict.fromkeys(one_line(j.finding.fix) for j in verdict.judged if j.finding.fix and (denies(j) or warns(j)))
-        ),
+        "fix": fixes(verdict),
     }
+
+
+def fixes(verdict: Verdict) -> list[str]:
+    """What to do about each refusal and warning."""
+    found = [each.finding.fix for each in verdict.judged if each.finding.fix and (denies(each) or warns(each))]
+    return list(dict.fromkeys(map(one_line, found)))
 
 
 def _policy(result: PolicyResult) -> Tree:

@@ -5,16 +5,19 @@ Who tells something of a decision takes it from here, so that all of them say th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from webhook.admission.action import Answer, denies, holds, warns
+from webhook.admission.action import MAX_CAUSES, MESSAGE_SIZE, Answer, cut, denies, holds, warns
 from webhook.admission.decide import Judged, Verdict
-from webhook.admission.explain import explain
+from webhook.admission.explain import explain, fixes
+from webhook.admission.sums import fit_rows, told
 from webhook.kube.admission import Request
 from webhook.kube.raw import mapping, objects, text
+from webhook.kube.trace import trace_id
 from webhook.policy.claim_fact import ClaimFact
 from webhook.policy.fact import Once
 
@@ -155,6 +158,19 @@ class Record:
         return self.verdict.evaluation.facts.node_name
 
     @Once
+    def trace(self) -> str:
+        """The trace that the decision belongs to: the claim's, or that of the pod of the write. Empty where there is
+        neither, or its UID is not known yet.
+        """
+        subject = self.claim or (self.pods[0] if self.request.kind.name == "Pod" else None)
+        return trace_id(subject.uid) if subject is not None and subject.uid else ""
+
+    @Once
+    def sums(self) -> tuple[str, ...]:
+        """The sums behind a fit that a policy asked for, those that do not come out first."""
+        return tuple(told(fit_rows(self.verdict.evaluation.facts)))
+
+    @Once
     def troubled(self) -> bool:
         """Whether somebody will ask about it: refused, made to wait, not judged, or charged twice."""
         if self.outcome in ("denied", "held", "failed"):
@@ -177,6 +193,47 @@ class Record:
         return self.verdict.evaluation.facts.claim if self.claim is not None else None
 
 
+def log_fields(record: Record) -> dict[str, object]:
+    """What the log says of a decision, by field: who asked what, for which claim and pods, on which node; what came of
+    it and why; the sums; how long it took, ``ms``, and how its ``reservation`` went, where there was one.
+    """
+    request, answer, claim, reserved = record.request, record.answer, record.claim, record.reserved
+    fields: dict[str, object] = {
+        "endpoint": record.endpoint,
+        "uid": request.uid,
+        "resource": request.resource.name,
+        "subResource": request.sub_resource,
+        "operation": request.operation,
+        "namespace": request.namespace,
+        "name": request.name,
+        "user": request.user,
+        "dryRun": request.dry_run,
+        "claim": claim.key if claim is not None else "",
+        "claimUID": claim.uid if claim is not None else "",
+        "pods": [pod.key for pod in record.pods[:MAX_CAUSES]],
+        "trace": record.trace,
+        "node": record.node,
+        "revision": record.revision,
+        "message": answer.message,
+        "warnings": answer.warnings,
+        "audited": _short(record.audited),
+        "errors": record.verdict.errors,
+        "findings": answer.annotations.get("findings", ""),
+        "sums": record.sums,
+        "fix": _short(fixes(record.verdict)),
+        "ms": _milliseconds(record.seconds),
+    }
+    if reserved is not None:
+        fields["reservation"] = {
+            "node": reserved.node,
+            "taken": reserved.taken,
+            "conflicts": reserved.conflicts,
+            "problem": reserved.problem,
+            "ms": _milliseconds(reserved.seconds),
+        }
+    return fields
+
+
 def of_interest(verdict: Verdict) -> bool:
     """Whether a decision is worth a record: it found something, or is about claims or what they are made of."""
     if verdict.judged or verdict.errors:
@@ -189,6 +246,14 @@ def of_interest(verdict: Verdict) -> bool:
         case "Pod":
             return any(True for _ in objects(mapping(verdict.request.target.get("spec")).get("resourceClaims")))
     return False
+
+
+def _short(texts: Sequence[str]) -> list[str]:
+    return [cut(each, MESSAGE_SIZE) for each in texts[:MAX_CAUSES]]
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 def _ref(request: Request) -> Ref:

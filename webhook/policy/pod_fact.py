@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.cel import BOOL, STRING, list_of
-from webhook.facts.fit import fit_problems
+from webhook.facts.fit import Fit, fit_problems
 from webhook.facts.pod_entries import entry_problems
 from webhook.facts.pods_lint import pod_problems
 from webhook.facts.podstatus import status_problems
@@ -84,10 +84,7 @@ class PodFact:
     @fact(FINDINGS)
     def fit_problems(self) -> list[Finding]:
         """Whether the pod, with all its claims, fits the node it is bound to."""
-        account = self._facts.account
-        if account is None:
-            return []
-        return list(fit_problems(None, self.model, account, self._facts.snapshot).findings)
+        return list(self.fitted.findings) if self._facts.account is not None else []
 
     @fact(PATCH)
     def canary_patch(self) -> list[Json]:
@@ -121,6 +118,11 @@ class PodFact:
         knows no zones. Nothing where no zone's capacity is known, and for a pod that cannot be steered.
         """
         return _as_findings(must_choose(self.model, self._facts.snapshot)) if self._steerable else []
+
+    @Once
+    def fitted(self) -> Fit:
+        """The fit of the pod, with all its claims."""
+        return fit_problems(None, self.model, self._facts.account, self._facts.snapshot)
 
     @Once
     def _steerable(self) -> bool:

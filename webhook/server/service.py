@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from webhook.admission.action import MAX_CAUSES, Answer, apply
+from webhook.admission.action import Answer, apply
 from webhook.admission.decide import Verdict, decide
 from webhook.admission.decode import decode
-from webhook.admission.record import Record, Reserved, of_interest
+from webhook.admission.record import Record, Reserved, log_fields, of_interest
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
 from webhook.facts.gates_found import GateEvidence
@@ -240,25 +240,7 @@ class Service:
             self.metrics.finding(judged.policy, judged.finding.rule, record.done(judged))
 
     def _log(self, record: Record) -> None:
-        if record.outcome == "allowed":
+        if record.outcome == "allowed" and not record.allocates:
             return
-        request, answer = record.request, record.answer
-        self.log.write(
-            "info" if answer.allowed else "warning",
-            "evaluation failed" if record.outcome == "failed" else record.outcome,
-            endpoint=record.endpoint,
-            uid=request.uid,
-            resource=request.resource.name,
-            subResource=request.sub_resource,
-            operation=request.operation,
-            namespace=request.namespace,
-            name=request.name,
-            user=request.user,
-            dryRun=request.dry_run,
-            revision=record.revision,
-            message=answer.message,
-            warnings=answer.warnings,
-            audited=record.audited[:MAX_CAUSES],
-            errors=record.verdict.errors,
-            findings=answer.annotations.get("findings", ""),
-        )
+        event = "evaluation failed" if record.outcome == "failed" else record.outcome
+        self.log.write("info" if record.answer.allowed else "warning", event, **log_fields(record))
