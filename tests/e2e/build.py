@@ -1,8 +1,10 @@
-"""Builds the real control plane from the Go module proxy, once, into a cache outside the checkout.
+"""Builds the real control plane, and what reads its traces and metrics, from the Go module proxy, once, into a cache
+outside the checkout.
 
-``python -m tests.e2e.build [RELEASE…]`` builds what is not there yet and says how long that took. Without arguments it
-builds the releases of ``ALLOCGUARD_E2E_RELEASES`` (``1.36,1.37``), which are those that tests run on. A folder of the
-cache is named by version and by the hash of go.mod and go.sum, so that an edit of either builds anew.
+``python -m tests.e2e.build [RELEASE|TOOL…]`` builds what is not there yet and says how long that took. Without
+arguments it builds the releases of ``ALLOCGUARD_E2E_RELEASES`` (``1.36,1.37``), which are those that tests run on, and
+all tools. A folder of the cache is named by version and by the hash of go.mod and go.sum, so that an edit of either
+builds anew.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ MODULES = Path(__file__).parent / "controlplane"
 KUBERNETES = {"1.36": "v1.36.3", "1.37": "v1.37.2"}
 ETCD = "go.etcd.io/etcd/server/v3"
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+JAEGER = "github.com/jaegertracing/jaeger/cmd/jaeger"
+PROMTOOL = "github.com/prometheus/prometheus/cmd/promtool"
 
 
 class NotBuilt(Exception):  # noqa: N818 - what the run cannot go on without
@@ -56,7 +60,21 @@ def kubernetes(release: str) -> dict[str, Path]:
     return _built(MODULES / f"v{release}", version, tools, flags)
 
 
-def _built(module: Path, name: str, tools: dict[str, str], flags: list[str]) -> dict[str, Path]:
+def jaeger() -> Path:
+    """The Jaeger binary, all in one, built first where it is missing."""
+    return _built(MODULES / "jaeger", "jaeger", {"jaeger": JAEGER}, [])["jaeger"]
+
+
+def promtool() -> Path:
+    """The promtool binary, built first where it is missing."""
+    # Without what finds targets in every cloud, which no check and no test of rules needs: less than half to build.
+    return _built(MODULES / "promtool", "promtool", {"promtool": PROMTOOL}, [], "remove_all_sd")["promtool"]
+
+
+TOOLS = {"jaeger": jaeger, "promtool": promtool}
+
+
+def _built(module: Path, name: str, tools: dict[str, str], flags: list[str], tags: str = "") -> dict[str, Path]:
     digest = hashlib.sha256((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes()).hexdigest()[:12]
     folder = cache() / f"{name}-{digest}"
     if not folder.is_dir():
@@ -65,11 +83,11 @@ def _built(module: Path, name: str, tools: dict[str, str], flags: list[str]) -> 
             # Whoever else builds makes the same: wait for it.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
-                _build(module, folder, tools, flags)
+                _build(module, folder, tools, flags, tags)
     return {tool: folder / tool for tool in tools}
 
 
-def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) -> None:
+def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str], tags: str) -> None:
     go = shutil.which("go")
     if go is None:
         raise NotBuilt("go is not on the path; the control plane is built from source: install Go 1.26 or newer")
@@ -77,7 +95,7 @@ def _build(module: Path, folder: Path, tools: dict[str, str], flags: list[str]) 
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
         for tool, package in tools.items():
-            command = [go, "build", "-mod=readonly", f"-ldflags={' '.join(['-s', '-w', *flags])}"]
+            command = [go, "build", "-mod=readonly", f"-tags={tags}", f"-ldflags={' '.join(['-s', '-w', *flags])}"]
             done = subprocess.run(
                 [*command, "-o", str(Path(scratch) / tool), package], cwd=module, capture_output=True, text=True
             )
@@ -95,20 +113,23 @@ def _tell(line: str) -> None:
 
 
 def main(asked: list[str]) -> int:
-    """Build etcd and the releases asked for."""
-    wanted = asked or releases()
-    for release in wanted:
-        if release not in KUBERNETES:
-            _tell(f"has the release {release}, needs one of {', '.join(KUBERNETES)}")
+    """Build the releases asked for, with their etcd, and the tools."""
+    wanted = asked or [*releases(), *TOOLS]
+    for each in wanted:
+        if each not in KUBERNETES and each not in TOOLS:
+            _tell(f"has {each}, needs one of {', '.join([*KUBERNETES, *TOOLS])}")
             return 2
     try:
-        etcd()
-        for release in wanted:
-            kubernetes(release)
+        for each in wanted:
+            if each in TOOLS:
+                TOOLS[each]()
+            else:
+                etcd()
+                kubernetes(each)
     except NotBuilt as problem:
         _tell(str(problem))
         return 1
-    _tell(f"the control planes of {', '.join(wanted)} are in {cache()}")
+    _tell(f"{', '.join(wanted)}: in {cache()}")
     return 0
 
 

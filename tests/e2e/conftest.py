@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.e2e import build, processes
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import ControlPlane
+from tests.e2e.jaeger import Jaeger
 
 RELEASES = build.releases()
 
@@ -63,6 +64,17 @@ def fresh_plane(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         for process in reversed(processes.running()):
             if process.log.is_relative_to(tmp_path):
                 process.kill()
+
+
+@pytest.fixture(scope="session")
+def jaeger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    """A Jaeger that all tests of a worker share; what each looks for it finds by its trace id."""
+    jaeger = Jaeger(tmp_path_factory.mktemp("jaeger"))
+    try:
+        jaeger.start()
+        yield jaeger
+    finally:
+        jaeger.stop()
 
 
 @pytest.fixture(params=RELEASES)
