@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.facts.builders import NOW, claim, device_class, grp, node, pod, pod_ref, result, rollout, slice_of, world
-from webhook.facts.pending import pending_claims
+from webhook.facts.pending import pending, pending_claims
 from webhook.kube.snapshot import Snapshot
 
 Json = dict[str, Any]
@@ -62,3 +62,22 @@ def test_claims_are_counted_and_those_that_name_no_driver_too() -> None:
     waiting = [pod(f"p{n}", {"c": f"c{n}"}) for n in (1, 2, 3)]
     found = counts(world(node(), CLASS, slice_of(grp()), *objs, *waiting))
     assert found == {("d.example", "unscheduled"): 2, ("", "unscheduled"): 1}
+
+
+def test_what_is_told_of_a_claim_that_waits() -> None:
+    """Since when, who waits and the line for people; of no claim that was not asked about."""
+    made = {"creationTimestamp": "2026-11-20T09:00:00Z"}
+    waits = pod("p1", {"c": "c1"}, metadata={"creationTimestamp": "2026-11-20T09:00:05Z"})
+    objs = [node(), CLASS, claim(metadata=made), claim("c2"), waits, pod("p2", {"c": "c2"})]
+    snapshot = world(*objs)
+    [told] = pending([snapshot.claims["ns", "c1"]], snapshot, NOW, {})
+    assert (told.claim.name, [each.name for each in told.pods], told.driver) == ("c1", ["p1"], "d.example")
+    assert told.since is not None
+    assert told.since.isoformat() == "2026-11-20T09:00:05+00:00"
+    assert told.text == ("no-device-yet: has no slice of d.example, needs one with a device that the claim can have")
+    snapshot = world(*objs, slice_of(grp()))
+    found = {each.claim.name: each.text for each in pending(snapshot.claims.values(), snapshot, NOW, {"uid-c1": "x"})}
+    assert found == {
+        "c1": "x: has a refusal of its last allocation, needs one that the guard allows",
+        "c2": "unscheduled: has no allocation, needs one by the scheduler; no rule of ours keeps it back",
+    }

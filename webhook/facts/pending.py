@@ -3,44 +3,79 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
+from msgspec import Struct
+
 from webhook.facts.drivers import claim_drivers
+from webhook.facts.pool_survey import Reason
 from webhook.facts.waiting import Waiting
+from webhook.facts.waits import wanted_since
 from webhook.kube.claims import Claim
+from webhook.kube.core import Pod
 from webhook.kube.snapshot import Snapshot
 
 NOTHING_KNOWN = "unscheduled"
+NO_DEVICE = "no-device-yet"
 
 
-def pending_claims(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> Counter[tuple[str, str]]:
-    """How many claims wait, by (driver, reason): those without an allocation that a pod without a node uses. Looks at
-    every claim.
+class Pending(Struct, frozen=True, gc=False):
+    """A claim that ``pods`` wait for, since when as far as their times tell, and why it has no device of ``driver``
+    (empty where its requests name none): a rule, and the line for people.
+    """
+
+    claim: Claim
+    pods: tuple[Pod, ...]
+    since: datetime | None
+    driver: str
+    reason: str
+    text: str
+
+
+def pending(
+    claims: Iterable[Claim], snapshot: Snapshot, now: datetime, refused: Mapping[str, str]
+) -> Iterator[Pending]:
+    """Those of ``claims``, which are of ``snapshot``, that wait: those without an allocation that a pod without a node
+    uses. A claim that several drivers could serve comes once for each.
 
     The reason is what stops the driver (``driver-held``, ``stage-off``, or what its pools lack, as pods are told that
     wait for it), ``no-device-yet`` where it has published nothing, else the rule that refused the claim's last
-    allocation (``refused``, by claim id), else ``unscheduled``. A claim that several drivers could serve counts for
-    each; the driver is empty where its requests name none.
+    allocation (``refused``, by claim id), else ``unscheduled``.
     """
     stops = Waiting(snapshot, now)
-    found: Counter[tuple[str, str]] = Counter()
-    for claim in snapshot.claims.values():
-        if claim.allocation is None and not claim.deleting and _awaited(claim, snapshot):
-            for driver in claim_drivers(claim, snapshot) or ("",):
-                reason = _stopped(stops, snapshot, driver) if driver else ""
-                found[driver, reason or refused.get(claim.id, NOTHING_KNOWN)] += 1
-    return found
+    for claim in claims:
+        if claim.allocation is not None or claim.deleting:
+            continue
+        users = snapshot.claim_pods.get((claim.namespace, claim.name), ())
+        pods = tuple([pod for pod in users if not pod.node and not pod.terminal])
+        if not pods:
+            continue
+        since, rule = wanted_since(claim, pods), refused.get(claim.id, "")
+        otherwise = _refused(rule) if rule else _UNKNOWN
+        for driver in claim_drivers(claim, snapshot) or ("",):
+            reason = (_stopped(stops, snapshot, driver) if driver else None) or otherwise
+            yield Pending(claim, pods, since, driver, reason.rule, reason.text)
 
 
-def _awaited(claim: Claim, snapshot: Snapshot) -> bool:
-    pods = snapshot.claim_pods.get((claim.namespace, claim.name), ())
-    return any(not pod.node and not pod.terminal for pod in pods)
+def pending_claims(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> Counter[tuple[str, str]]:
+    """How many claims wait, by (driver, reason), as :func:`pending` tells them. Looks at every claim."""
+    found = pending(snapshot.claims.values(), snapshot, now, refused)
+    return Counter((each.driver, each.reason) for each in found)
 
 
-def _stopped(stops: Waiting, snapshot: Snapshot, driver: str) -> str:
-    """The rule by which no claim gets a device of ``driver`` now, whatever it asks for; empty when some may."""
+def _stopped(stops: Waiting, snapshot: Snapshot, driver: str) -> Reason | None:
+    """Why no claim gets a device of ``driver`` now, whatever it asks for; None when some may."""
     reason = stops.driver(driver)
     if reason is not None:
-        return reason.rule
-    return "" if driver in snapshot.driver_slices else "no-device-yet"
+        return reason
+    if driver in snapshot.driver_slices:
+        return None
+    return Reason(NO_DEVICE, f"no slice of {driver}", "one with a device that the claim can have")
+
+
+def _refused(rule: str) -> Reason:
+    return Reason(rule, "a refusal of its last allocation", "one that the guard allows")
+
+
+_UNKNOWN = Reason(NOTHING_KNOWN, "no allocation", "one by the scheduler; no rule of ours keeps it back")

@@ -17,7 +17,7 @@ def waited(claim: Claim, snapshot: Snapshot) -> float | None:
     ahead of its pods waits from the first of them on that is known.
     """
     end = instant(claim.allocation.timestamp) if claim.allocation is not None else None
-    begin = _wanted(claim, consumers(claim, snapshot))
+    begin = wanted_since(claim, consumers(claim, snapshot))
     # Clocks differ: what came before it was wanted did not wait.
     return None if end is None or begin is None else max(0.0, (end - begin).total_seconds())
 
@@ -27,11 +27,12 @@ def waiting_for(claim: Claim, snapshot: Snapshot, now: datetime) -> float | None
     if claim.allocation is not None or claim.deleting:
         return None
     pods = snapshot.claim_pods.get((claim.namespace, claim.name), ())
-    begin = _wanted(claim, [pod for pod in pods if not pod.node and not pod.terminal])
+    begin = wanted_since(claim, [pod for pod in pods if not pod.node and not pod.terminal])
     return None if begin is None else max(0.0, (now - begin).total_seconds())
 
 
-def _wanted(claim: Claim, pods: Iterable[Pod]) -> datetime | None:
+def wanted_since(claim: Claim, pods: Iterable[Pod]) -> datetime | None:
+    """Since when there are ``claim`` and one of ``pods``, which want it; None where their times do not tell."""
     made = instant(claim.created)
     asked = [moment for pod in pods if (moment := instant(pod.created)) is not None]
     if made is None or not asked:
