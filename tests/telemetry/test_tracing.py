@@ -18,7 +18,8 @@ from tests.telemetry.receiver import Receiver
 from webhook.kube.trace import trace_id
 from webhook.telemetry import otlp
 from webhook.telemetry.log import Log
-from webhook.telemetry.tracing import DRIVER_KEY, HOLD, RESUME, CannotTraceError, SpanId, Tracing
+from webhook.telemetry.spans import DRIVER_KEY, HOLD, RESUME, SpanId
+from webhook.telemetry.tracing import CannotTraceError, Tracing
 
 UID = "0f5bb1f4-94d1-4c36-8f0e-0a3c5e2d9b77"
 NOW = datetime(2026, 11, 30, 8, 0, 0, 123456, tzinfo=UTC)
@@ -163,7 +164,7 @@ def test_the_end_does_not_wait_for_a_receiver_for_long(there: bool, monkeypatch:
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
-    [("OTEL_BSP_MAX_QUEUE_SIZE", "0", "max_queue_size"), ("OTEL_SPAN_LINK_COUNT_LIMIT", "-1", "link_count_limit")],
+    [("OTEL_BSP_MAX_QUEUE_SIZE", "0", "max_queue_size"), ("OTEL_BSP_SCHEDULE_DELAY", "soon", "needs a whole number")],
 )
 def test_an_environment_that_makes_no_sense_is_told(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str

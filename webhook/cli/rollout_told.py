@@ -19,7 +19,8 @@ from webhook.controllers.events import tell_again
 from webhook.controllers.rollout_steps import Step, step_event, trace
 from webhook.facts.rollout import held
 from webhook.facts.times import stamp
-from webhook.telemetry.tracing import CHECK, EXPORT, EXPORT_KEY, VERDICT_KEY, CannotTraceError, Tracing
+from webhook.telemetry.spans import CHECK, EXPORT, EXPORT_KEY, VERDICT_KEY
+from webhook.telemetry.tracing import CannotTraceError, Tracing
 
 if TYPE_CHECKING:
     from webhook.cli.options import Where

@@ -18,7 +18,7 @@ from webhook.facts.times import instant
 from webhook.kube.raw import Json, mapping, members, text
 from webhook.kube.rollout import API_VERSION, Drill, DriverRollout, Hold
 from webhook.kube.trace import trace_id
-from webhook.telemetry.tracing import (
+from webhook.telemetry.spans import (
     DIGEST_KEY,
     DRILL,
     DRILL_KEY,
@@ -31,8 +31,8 @@ from webhook.telemetry.tracing import (
     STAGE_KEY,
     VERDICT_KEY,
     Attributes,
-    Tracing,
 )
+from webhook.telemetry.tracing import Tracing
 
 _HOLD, _RESUME_AT = "hold", "resumeAt"
 _NAMED = 3

@@ -3,92 +3,189 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Any
 
-from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.environment_variables import (
+    OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
+    OTEL_BSP_MAX_QUEUE_SIZE,
+    OTEL_BSP_SCHEDULE_DELAY,
+)
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Link, SpanContext, TraceFlags, format_span_id, format_trace_id
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from webhook.telemetry.tracing import Lines
+from webhook.telemetry.spans import Span, SpanId
+from webhook.telemetry.tracing import Lines, Protocols
 
 # Seconds: what is queued is sent at the end, and at most one line of the log tells of trouble.
 _FLUSH, _QUIET = 2.0, 60.0
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
-# The trace that the next span of this thread is in.
-_TRACE: ContextVar[int] = ContextVar("trace")
+# Where the environment says nothing else. Encoding holds the interpreter, 38 us for a span: a batch holds it for less
+# than a review takes. The sooner a batch goes, the fewer spans a killed process takes with it.
+_BATCH, _EVERY = 64, 500
+# What waits for a receiver that is slow, spans of about a kilobyte.
+_QUEUE = 2048
+
+_OK, _SERVES, _INTERNAL = Status(StatusCode.UNSET), SpanKind.SERVER, SpanKind.INTERNAL
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+def disabled() -> bool:
+    """Whether the environment switches OpenTelemetry off."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 class Sender:
-    """A provider of its own: nothing else in the process is traced. Any thread may use it."""
+    """A processor of its own: nothing else in the process is traced. Any thread may use it. ``dropped`` is told how
+    many spans nobody took.
+    """
 
-    def __init__(self, endpoint: str, log: Lines | None) -> None:
-        trouble = _Trouble(endpoint, log)
+    def __init__(self, endpoint: str, protocol: Protocols, log: Lines | None, dropped: Callable[[int], None]) -> None:
+        self._trouble = _Trouble(endpoint, log)
         logger = logging.getLogger("opentelemetry")
-        logger.handlers = [trouble]
+        logger.handlers = [self._trouble]
         logger.propagate = False
         own = Resource({"service.name": "allocguard", "service.version": version("allocguard")})
-        self._provider = TracerProvider(
-            resource=Resource.create(own.merge(OTELResourceDetector().detect()).attributes),
-            id_generator=_GivenTrace(),
-            shutdown_on_exit=False,
+        self._resource = Resource.create(own.merge(OTELResourceDetector().detect()).attributes)
+        self._scope = InstrumentationScope("allocguard", version("allocguard"))
+        queue = _setting(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE)
+        self._exporter = _Counted(endpoint, protocol, queue, self._trouble, dropped)
+        self._processor = BatchSpanProcessor(
+            self._exporter,
+            max_queue_size=queue,
+            schedule_delay_millis=_setting(OTEL_BSP_SCHEDULE_DELAY, _EVERY),
+            max_export_batch_size=_setting(OTEL_BSP_MAX_EXPORT_BATCH_SIZE, min(_BATCH, queue)),
         )
-        self._exporter = _Told(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"), trouble)
-        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
-        self._tracer = self._provider.get_tracer("allocguard")
 
-    def span(
-        self,
-        name: str,
-        trace: str,
-        begun: datetime,
-        ended: datetime,
-        attributes: Mapping[str, str | Sequence[str]],
-        links: Sequence[tuple[str, str]],
-    ) -> tuple[str, str]:
-        """As :meth:`webhook.telemetry.tracing.Tracing.span`."""
-        token = _TRACE.set(int(trace, 16))
-        try:
-            span = self._tracer.start_span(
-                name,
-                context=Context(),
-                attributes=attributes,
-                links=[Link(_context(*each)) for each in links],
-                start_time=_nanoseconds(begun),
-            )
-        finally:
-            _TRACE.reset(token)
-        span.end(_nanoseconds(ended))
-        made = span.get_span_context()
-        return format_trace_id(made.trace_id), format_span_id(made.span_id)
+    def send(self, span: Span) -> None:
+        """As :meth:`webhook.telemetry.tracing.Tracing.send`."""
+        if not self._exporter.take():
+            return
+        ended = _nanoseconds(span.ended)
+        made = ReadableSpan(
+            span.name,
+            _context(span.id),
+            _context(SpanId(span.id.trace, span.parent)) if span.parent else None,
+            self._resource,
+            span.attributes,
+            links=[Link(_context(each)) for each in span.links],
+            kind=_SERVES if span.serves else _INTERNAL,
+            status=Status(StatusCode.ERROR, span.failed) if span.failed else _OK,
+            # A clock that was set back in between.
+            start_time=min(_nanoseconds(span.begun), ended),
+            end_time=ended,
+            instrumentation_scope=self._scope,
+        )
+        self._processor.on_end(made)
 
-    def close(self) -> None:
+    def close(self) -> int:
         """As :meth:`webhook.telemetry.tracing.Tracing.close`."""
-        ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        ending = threading.Thread(target=self._processor.shutdown, name="last spans", daemon=True)
         ending.start()
         ending.join(_FLUSH)
         if ending.is_alive():
             # Ends its pause between two tries.
             self._exporter.shutdown()
+        return self._exporter.unsent
 
 
-class _GivenTrace(RandomIdGenerator):
-    def generate_trace_id(self) -> int:
-        """The one that was given."""
-        return _TRACE.get()
+class _Counted(SpanExporter):
+    """An exporter whose success ends the trouble. Spans are counted where they come in, so that none is lost unseen:
+    the processor's own queue, which forgets the oldest, never fills.
+    """
 
-    def is_trace_id_random(self) -> bool:
-        """Not by what counts as random in a trace context."""
-        return False
+    def __init__(
+        self, endpoint: str, protocol: Protocols, queue: int, trouble: _Trouble, dropped: Callable[[int], None]
+    ) -> None:
+        self._exporter = self._grpc(endpoint) if protocol == "grpc" else self._http(endpoint)
+        self._queue = queue
+        self._trouble = trouble
+        self._dropped = dropped
+        self._lock = threading.Lock()
+        self._waiting = self._sending = 0
+        # What the last answer said of spans that the receiver did not want.
+        self._unwanted = ""
+
+    def take(self) -> bool:
+        """Whether there is room for one span more, which is taken."""
+        with self._lock:
+            room = self._waiting < self._queue
+            self._waiting += room
+        if not room:
+            self._trouble.tell(f"{self._queue} spans wait for the receiver, there is no room for more")
+            self._dropped(1)
+        return room
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """As the exporter does."""
+        with self._lock:
+            self._waiting -= len(spans)
+            self._sending += len(spans)
+        self._unwanted, result = "", SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            with self._lock:
+                self._sending -= len(spans)
+            if result is not SpanExportResult.SUCCESS:
+                self._dropped(len(spans))
+            elif self._unwanted:
+                self._trouble.tell(self._unwanted)
+            else:
+                self._trouble.over()
+        return result
+
+    def shutdown(self) -> None:
+        """As the exporter does."""
+        self._exporter.shutdown()
+
+    @property
+    def unsent(self) -> int:
+        """How many spans nobody has taken yet."""
+        with self._lock:
+            return self._waiting + self._sending
+
+    def _grpc(self, endpoint: str) -> SpanExporter:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter(endpoint)
+
+    def _http(self, endpoint: str) -> SpanExporter:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        session = requests.Session()
+        session.hooks["response"].append(self._answered)
+        return OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", session=session)
+
+    def _answered(self, answer: requests.Response, *_: object, **__: Any) -> None:
+        """Look at an answer that the exporter takes for a success whatever is in it. Raises ValueError where nobody
+        took the spans.
+        """
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if answer.is_redirect:
+            raise ValueError(f"the receiver is at {answer.headers['location'][:200]!r}; give that as the endpoint")
+        if answer.status_code == requests.codes.ok and kind == "text/html":
+            raise ValueError("a web page answers, no receiver of OTLP; give the endpoint of one")
+        if answer.status_code == requests.codes.ok and kind == "application/x-protobuf":
+            try:
+                refused = ExportTraceServiceResponse.FromString(answer.content).partial_success
+            except DecodeError as error:
+                raise ValueError("what answers is no receiver of OTLP; give the endpoint of one") from error
+            if refused.rejected_spans:
+                self._unwanted = f"{refused.rejected_spans} are refused: {refused.error_message[:500]}"
+                self._dropped(refused.rejected_spans)
 
 
 class _Trouble(logging.Handler):
@@ -102,12 +199,16 @@ class _Trouble(logging.Handler):
         self._next = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line for what may be many records."""
+        """As :meth:`tell`, what the SDK says."""
+        self.tell(record.getMessage())
+
+    def tell(self, message: str) -> None:
+        """One line for what may be many messages."""
         if self._log is None or self._told or time.monotonic() < self._next:
             return
         self._told = True
         self._next = time.monotonic() + _QUIET
-        self._log.write("warning", "spans not sent", url=self._endpoint, message=record.getMessage())
+        self._log.write("warning", "spans not sent", url=self._endpoint, message=message)
 
     def over(self) -> None:
         """Spans came through."""
@@ -116,27 +217,18 @@ class _Trouble(logging.Handler):
         self._told = False
 
 
-class _Told(SpanExporter):
-    """An exporter whose success ends the trouble."""
-
-    def __init__(self, exporter: SpanExporter, trouble: _Trouble) -> None:
-        self._exporter = exporter
-        self._trouble = trouble
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """As the exporter does."""
-        result = self._exporter.export(spans)
-        if result is SpanExportResult.SUCCESS:
-            self._trouble.over()
-        return result
-
-    def shutdown(self) -> None:
-        """As the exporter does."""
-        self._exporter.shutdown()
+def _setting(name: str, default: int) -> int:
+    """The whole number that the environment has for ``name``. Raises ValueError."""
+    given = os.environ.get(name, "").strip()
+    if not given:
+        return default
+    if not given.isdecimal():
+        raise ValueError(f"{name} has {given[:40]!r}, needs a whole number")
+    return int(given)
 
 
-def _context(trace: str, span: str) -> SpanContext:
-    return SpanContext(int(trace, 16), int(span, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+def _context(span: SpanId) -> SpanContext:
+    return SpanContext(int(span.trace, 16), int(span.span, 16), is_remote=True, trace_flags=_SAMPLED)
 
 
 def _nanoseconds(at: datetime) -> int:

@@ -1,28 +1,21 @@
-"""Spans of what happened to an object over its life, and their names and attributes: the one place where they stand.
-
-Who has the UID of an object has its trace, whichever replica wrote a span and however often it was started again.
-"""
+"""Tracing: who has something to tell of an object says so here, and what is kept of it goes to a receiver."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from webhook.kube.trace import trace_id
 from webhook.telemetry.log import Level
+from webhook.telemetry.sampling import Sampling
+from webhook.telemetry.spans import Attributes, Span, SpanId
 
 if TYPE_CHECKING:
     from webhook.telemetry.otlp import Sender
 
-HOLD, RESUME, STAGE, DRILL = "rollout.hold", "rollout.resume", "rollout.stage", "rollout.drill"
-EXPORT, CHECK = "rollout.export", "rollout.check"
-
-DRIVER_KEY, STAGE_KEY = "allocguard.driver", "allocguard.stage"
-HOLD_REASON_KEY, DIGEST_KEY = "allocguard.hold.reason", "allocguard.mapping.digest"
-EXPORT_KEY = "allocguard.export.digest"
-DRILL_KEY, VERDICT_KEY, MESSAGE_KEY = "allocguard.drill", "allocguard.verdict", "allocguard.message"
-
-Attributes = Mapping[str, str | Sequence[str]]
+Protocols = Literal["http/protobuf", "grpc"]
 
 
 class Lines(Protocol):
@@ -36,31 +29,62 @@ class CannotTraceError(Exception):
     """The environment has something for OpenTelemetry that makes no sense."""
 
 
-class SpanId(NamedTuple):
-    """A span that was written: 32 and 16 hexadecimal digits."""
-
-    trace: str
-    span: str
-
-
 class Tracing:
-    """Sends spans to the OTLP receiver at ``endpoint``, over HTTP to its ``/v1/traces``; without one it does nothing.
+    """Sends spans to the OTLP receiver at ``endpoint``: over HTTP to its ``/v1/traces``, or over gRPC; without one it
+    does nothing. Of what happens to claims and pods ``sampling`` keeps the part ``ratio``.
 
     Spans wait in a queue of their own; a receiver that is not there costs those that do not fit, and one line of the
-    log. What OpenTelemetry reads from the environment (``OTEL_…``) it reads here too, but for the endpoint. Raises
+    log. ``on_dropped`` is told how many nobody took, from any thread. What OpenTelemetry reads from the environment
+    (``OTEL_…``) of batches, resources and exporters it reads here too, but for the endpoint and the protocol. Raises
     CannotTraceError.
     """
 
-    def __init__(self, endpoint: str | None, log: Lines | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str | None,
+        log: Lines | None = None,
+        protocol: Protocols = "http/protobuf",
+        ratio: float = 1.0,
+    ) -> None:
+        self.sampling = Sampling(ratio)
+        self.on_dropped: Callable[[int], None] = lambda _: None
         self._sender: Sender | None = None
         if endpoint is not None:
             # Imported only where it is wanted: it takes a while.
-            from webhook.telemetry.otlp import Sender
+            from webhook.telemetry.otlp import Sender, disabled
 
+            if disabled():
+                return
             try:
-                self._sender = Sender(endpoint, log)
-            except ValueError as error:
+                self._sender = Sender(endpoint, protocol, log, lambda count: self.on_dropped(count))
+            except (ValueError, RuntimeError) as error:
                 raise CannotTraceError(f"OTEL_* of the environment: {str(error).lower().rstrip('.')}") from error
+
+    @property
+    def sends(self) -> bool:
+        """Whether anybody is sent spans."""
+        return self._sender is not None
+
+    def tell(
+        self,
+        uid: str,
+        name: str,
+        begun: datetime,
+        ended: datetime,
+        attributes: Attributes,
+        links: Sequence[SpanId] = (),
+        always: bool = False,
+    ) -> SpanId | None:
+        """As :meth:`span`, in the trace of the claim or pod with this UID, as far as what happens to it is kept. What
+        somebody will ask about is told ``always``, and from then on what comes after it.
+        """
+        if self._sender is None:
+            return None
+        if always:
+            self.sampling.keep(uid)
+        elif not self.sampling.wanted(uid):
+            return None
+        return self.span(name, trace_id(uid), begun, ended, attributes, links)
 
     def span(
         self,
@@ -76,9 +100,20 @@ class Tracing:
         """
         if self._sender is None:
             return None
-        return SpanId(*self._sender.span(name, trace, begun, ended, attributes, links))
+        made = SpanId(trace, new_span())
+        self._sender.send(Span(name, made, begun, ended, attributes, links))
+        return made
 
-    def close(self) -> None:
-        """Send what is queued, waiting two seconds at most."""
+    def send(self, span: Span) -> None:
+        """Queue ``span``; never blocks."""
         if self._sender is not None:
-            self._sender.close()
+            self._sender.send(span)
+
+    def close(self) -> int:
+        """Send what is queued, waiting two seconds at most. Gives how many spans are lost all the same."""
+        return 0 if self._sender is None else self._sender.close()
+
+
+def new_span() -> str:
+    """The id of a new span, 16 hexadecimal digits."""
+    return f"{random.getrandbits(64) or 1:016x}"
