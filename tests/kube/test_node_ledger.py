@@ -76,7 +76,10 @@ def test_what_is_written_is_read_again() -> None:
     full = ledger(
         charge(claim_uid="uid-a", zone=None, share_id="x"),
         charge(claim_uid="uid-a", resource="memory", amount=4 << 30, digest="", slice="", generation=0),
-        reservations=(reservation(charge()), reservation(claim_uid="uid-b", pod_request={}, siblings={}, seen=True)),
+        reservations=(
+            reservation(charge()),
+            reservation(claim_uid="uid-b", pod_request={}, siblings={}, seen=True, counted=True),
+        ),
     )
     raw = node_ledger_object(full, {"cpu": {"allocatable": "8"}}, [{"zone": 0, "resources": {}}], 2)
     assert read_node_ledger(orjson.loads(orjson.dumps(raw))) == full
@@ -132,6 +135,7 @@ BROKEN: list[tuple[tuple[Any, ...], Any, str]] = [
     (("status", "reservations", 0, "claimUID"), "", r"status.reservations\[0\].claimUID: has '', needs some text"),
     (("status", "reservations", 0, "podRequest"), [], r"status.reservations\[0\].podRequest: has a list, needs a map"),
     (("status", "reservations", 0, "seen"), "yes", r"status.reservations\[0\].seen: has 'yes', needs true or false"),
+    (("status", "reservations", 0, "counted"), 1, r"status.reservations\[0\].counted: has 1, needs true or false"),
     (("status", "reservations", 0, "siblings", "cpu"), "x", r"status.reservations\[0\].siblings\[cpu\]: is not a"),
     (
         ("status", "reservations", 0, "charges", 0, "claimUID"),

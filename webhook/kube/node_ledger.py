@@ -89,7 +89,8 @@ class Reservation(Struct, frozen=True, gc=False):
     and reserved for the pod. ``claim_version`` is the lowest resourceVersion that the claim can have with it.
     ``pod_request`` is the pod's own request with the overhead of its claims, without what these cost by mapping.
     ``siblings`` is the least that the pod's mapped claims without an allocation can cost (1.36). ``taken`` is when
-    (RFC 3339), ``holder`` who.
+    (RFC 3339), ``holder`` who. ``counted`` is whether the pod was seen on the node, and stays held for a moment only
+    for those who do not see it yet.
     """
 
     claim_uid: str
@@ -106,6 +107,7 @@ class Reservation(Struct, frozen=True, gc=False):
     holder: str
     claim_version: str = ""
     seen: bool = False
+    counted: bool = False
 
 
 class NodeLedger(Struct, frozen=True, gc=False):
@@ -218,8 +220,7 @@ def _reservation_json(reservation: Reservation) -> Json:
         member: value for field, member in _RESERVATION_TEXTS.items() if (value := getattr(reservation, field))
     }
     made["charges"] = [_charge_json(charge) for charge in reservation.charges]
-    if reservation.seen:
-        made["seen"] = True
+    made |= {name: True for name in ("seen", "counted") if getattr(reservation, name)}
     for member, amounts in (("podRequest", reservation.pod_request), ("siblings", reservation.siblings)):
         made[member] = {resource: quantity(resource, amount) for resource, amount in sorted(amounts.items())}
     return made
@@ -275,15 +276,13 @@ def _reservation(row: Json, path: str) -> Reservation:
         if (charge.claim_uid, charge.allocation) != (texts["claim_uid"], texts["allocation"]):
             raise ValueError(f"{path}.charges[{index}]: has another claim or allocation than its reservation")
     _once(charges, lambda charge: charge.key, f"{path}.charges", "the key of another charge")
-    seen = row.get("seen", False)
-    if not isinstance(seen, bool):
-        raise ValueError(f"{path}.seen: has {_said(seen)}, needs true or false")
     return Reservation(
         **texts,
         charges=charges,
         pod_request=_amounts(row, "podRequest", path),
         siblings=_amounts(row, "siblings", path),
-        seen=seen,
+        seen=_flag(row, "seen", path),
+        counted=_flag(row, "counted", path),
     )
 
 
@@ -339,6 +338,13 @@ def _text(owner: Json, member: str, path: str, needed: bool = False) -> str:
         return ""
     if not isinstance(value, str) or (needed and not value):
         raise ValueError(f"{path}.{member}: has {_said(value)}, needs {'a text' if value is None else 'some text'}")
+    return value
+
+
+def _flag(owner: Json, member: str, path: str) -> bool:
+    value = owner.get(member, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{path}.{member}: has {_said(value)}, needs true or false")
     return value
 
 

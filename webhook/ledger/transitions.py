@@ -1,0 +1,142 @@
+"""What a write of a node's ledger means for the claims in it: charged, bound, released, or never come.
+
+A ledger is written over the very version that it was computed from, so one writer alone gets from one version to the
+next, whoever leads: what is told of that step is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from webhook.facts.bookings import allocated_as
+from webhook.kube.claims import Claim
+from webhook.kube.finding import one_line
+from webhook.kube.node_ledger import PLACE, BookedCharge, NodeLedger, Reservation
+from webhook.kube.snapshot import Snapshot
+from webhook.ledger.moments import Kind, Moment, costs, sums
+
+# Why a charge is in the book that no review had announced: made while nobody was asked, or before there was a guard.
+UNRESERVED = "not-reserved"
+# What became of an allocation, and how it is said.
+_ENDS = {
+    "claim-gone": "the claim is gone",
+    "deallocated": "the claim has no allocation any more",
+    "allocated-again": "the claim has another allocation",
+    "node-replaced": "the node is another one of that name",
+    "allocated-elsewhere": "the claim is allocated elsewhere",
+}
+
+_Allocation = tuple[str, str]
+
+
+def transitions(
+    before: NodeLedger | None, after: NodeLedger, snapshot: Snapshot, begun: datetime, at: datetime
+) -> list[Moment]:
+    """The moments of the step from ``before`` (None: there was no ledger) to ``after``, by what ``snapshot`` shows of
+    claims and pods; the write took from ``begun`` to ``at``.
+    """
+    return [*_Step(before or NodeLedger(after.node), after, snapshot, begun, at).moments()]
+
+
+class _Step:
+    def __init__(
+        self, before: NodeLedger, after: NodeLedger, snapshot: Snapshot, begun: datetime, at: datetime
+    ) -> None:
+        self.before, self.after, self.snapshot = before, after, snapshot
+        self.begun, self.at = min(begun, at), at
+        self.node = after.node
+
+    def moments(self) -> Iterator[Moment]:
+        old, new = ({row.key for row in ledger.charges} for ledger in (self.before, self.after))
+        for rows in _grouped(row for row in self.before.charges if row.key not in new):
+            reason = self._end(rows[0])
+            yield self._told("released", rows, f"released on node {self.node}: {sums(rows)}; {_ENDS[reason]}", reason)
+        yield from self._lapsed()
+        announced = {*map(_allocation, self.before.reservations), *map(_allocation, self.before.charges)}
+        for rows in _grouped(row for row in self.after.charges if row.key not in old):
+            reason = "" if _allocation(rows[0]) in announced else UNRESERVED
+            beside = "; nothing was reserved for it" if reason else ""
+            yield self._told("charged", rows, f"charged to node {self.node}: {costs(rows)}{beside}", reason)
+        yield from self._bound()
+
+    def _lapsed(self) -> Iterator[Moment]:
+        """Reservations that went, and that nothing was ever booked for."""
+        known = {*map(_allocation, self.before.charges), *map(_allocation, self.after.charges)}
+        known.update(map(_allocation, self.after.reservations))
+        for each in self.before.reservations:
+            if each.charges and not each.seen and each.allocation != PLACE and _allocation(each) not in known:
+                reason = self._end(each.charges[0])
+                text = f"reserved on node {self.node} and never booked: {sums(each.charges)}; {_ENDS[reason]}"
+                yield self._told("lapsed", each.charges, text, reason)
+
+    def _bound(self) -> Iterator[Moment]:
+        """The claims of pods that are counted on the node now, and were held for until then."""
+        going = {(each.claim_uid, each.allocation, each.pod_uid): each for each in self.after.reservations}
+        pods: dict[str, str] = {}
+        for each in self.before.reservations:
+            kept = going.get((each.claim_uid, each.allocation, each.pod_uid))
+            over = kept.counted if kept is not None else self._runs(each)
+            if each.pod_uid and over and not each.counted and each.allocation != PLACE:
+                pods[each.pod_uid] = f"{each.pod_namespace}/{each.pod_name}"
+        if not pods:
+            return
+        for rows in _grouped(self.after.charges):
+            claim = self.snapshot.claims_by_uid.get(rows[0].claim_uid)
+            users = [pods[each.uid] for each in (claim.reserved_for if claim is not None else ()) if each.uid in pods]
+            if users:
+                text = f"in use on node {self.node} by {', '.join(users[:4])}: {sums(rows)}"
+                yield self._told("bound", rows, text, pods=tuple(users))
+
+    def _runs(self, reservation: Reservation) -> bool:
+        pod = self.snapshot.pods_by_uid.get(reservation.pod_uid)
+        return pod is not None and pod.node == self.node and not pod.terminal
+
+    def _end(self, row: BookedCharge) -> str:
+        """What became of the allocation of ``row``."""
+        claim: Claim | None = self.snapshot.claims_by_uid.get(row.claim_uid)
+        if claim is None:
+            return "claim-gone"
+        if claim.allocation is None:
+            return "deallocated"
+        if not allocated_as(claim, row.allocation):
+            return "allocated-again"
+        return "allocated-elsewhere" if self.before.node_uid in ("", self.after.node_uid) else "node-replaced"
+
+    def _told(
+        self, kind: Kind, rows: tuple[BookedCharge, ...], text: str, reason: str = "", pods: tuple[str, ...] = ()
+    ) -> Moment:
+        row = rows[0]
+        return Moment(
+            kind=kind,
+            begun=self.begun,
+            at=self.at,
+            uid=row.claim_uid,
+            namespace=row.namespace,
+            name=row.name,
+            text=one_line(text),
+            reason=reason,
+            node=self.node,
+            allocation=row.allocation,
+            drivers=tuple(dict.fromkeys(each.driver for each in rows)),
+            pods=pods or self._users(row),
+            charges=rows,
+        )
+
+    def _users(self, row: BookedCharge) -> tuple[str, ...]:
+        claim = self.snapshot.claims_by_uid.get(row.claim_uid)
+        if claim is None or not allocated_as(claim, row.allocation):
+            return ()
+        return tuple(f"{claim.namespace}/{each.name}" for each in claim.reserved_for if each.is_pod)
+
+
+def _allocation(row: BookedCharge | Reservation) -> _Allocation:
+    return row.claim_uid, row.allocation
+
+
+def _grouped(rows: Iterable[BookedCharge]) -> Iterable[tuple[BookedCharge, ...]]:
+    """The rows of each allocation."""
+    found: dict[_Allocation, list[BookedCharge]] = {}
+    for row in rows:
+        found.setdefault(_allocation(row), []).append(row)
+    return map(tuple, found.values())
