@@ -93,3 +93,14 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert [(p.file, p.message) for p in caught.value.problems] == [
         (missing, "cannot be read: no such file or directory")
     ]
+
+
+@pytest.mark.parametrize("audit", [False, True])
+def test_what_would_be_refused_is_known_also_where_nothing_is_more_than_audited(tmp_path: Path, audit: bool) -> None:
+    write(tmp_path / "a.yaml")
+    store = PolicyStore([str(tmp_path)], audit)
+    assert [each.policy.action for each in store.enforced.policies] == ["Deny"]
+    assert [each.policy.action for each in store.revision.policies] == ["Audit" if audit else "Deny"]
+    write(tmp_path / "a.yaml", expression="1 == 1")
+    assert looked(store) == "loaded"
+    assert store.enforced.policies[0].policy.digest == store.revision.policies[0].policy.digest

@@ -14,6 +14,7 @@ from webhook.cli.formats import FORMATS
 from webhook.cli.options import Where, cluster_options, output_option, policies_option
 
 if TYPE_CHECKING:
+    from webhook.cli.report import Report
     from webhook.kube.documents import Document
 
 
@@ -24,12 +25,14 @@ Examples:
   allocguard check manifests/ --cluster cluster.yaml -o markdown
   kubectl get resourceslices -o yaml | allocguard check - --cluster nodes.yaml
   allocguard check slice.yaml --kubernetes-version 1.37 --feature-gates DRAListTypeAttributes=true
+  allocguard check --live -o markdown                    # all that the cluster has stored that kubectl would take
 \b
 Exit code 1: an error was found."""
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.argument("files", nargs=-1, metavar="[FILES...]")
 @cluster_options
 @policies_option
+@click.option("--live", is_flag=True, help="Judge everything that the cluster has stored, instead of FILES.")
 @click.option("--alone", is_flag=True, help="Judge each object without the other files.")
 @output_option(*FORMATS)
 def check(
@@ -37,6 +40,7 @@ def check(
     where: Where,
     at: datetime,
     policies: tuple[str, ...],
+    live: bool,
     alone: bool,
     output: str,
 ) -> int:
@@ -44,10 +48,27 @@ def check(
 
     Each object is judged as if it were created now, and its status, where it has one, as if it were written now,
     with the API server's own rules too. The files count as part of the cluster, unless --alone.
+
+    With --live everything that is stored and would be refused today, what does not agree with the ledger, leftovers
+    and stale reservations.
     """
+    from webhook.cli.formats import render
+
+    if live == bool(files) or (live and alone):
+        raise click.UsageError("needs FILES to judge, with or without --alone, or --live for all that is stored")
+    if live:
+        from webhook.cli.scan import scanned
+
+        report = scanned(where, policies, at)
+    else:
+        report = _files(files, where, at, policies, alone)
+    out(render(report, output))
+    return 1 if report.counts["error"] else 0
+
+
+def _files(files: tuple[str, ...], where: Where, at: datetime, policies: tuple[str, ...], alone: bool) -> Report:
     from msgspec.structs import replace
 
-    from webhook.cli.formats import render
     from webhook.cli.judge import Judge
     from webhook.cli.report import Report
     from webhook.cluster.files import choose_release, shapes_of
@@ -67,9 +88,7 @@ def check(
         for document in found:
             snapshot = snapshot.put(document.value)
     judge = Judge(revision, snapshot, at)
-    report = Report(tuple(judge.judge(document) for document in found), str(snapshot.release))
-    out(render(report, output))
-    return 1 if report.counts["error"] else 0
+    return Report(tuple(judge.judge(document) for document in found), str(snapshot.release))
 
 
 def _tell_repeated(found: Iterable[Document]) -> None:

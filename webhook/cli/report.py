@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from webhook.kube.documents import Document
 from webhook.kube.finding import SEVERITY_ORDER, Finding, one_line
 from webhook.kube.raw import Json, mapping, text
@@ -91,10 +89,18 @@ def judgement(document: Document, found: Sequence[tuple[str, Finding]]) -> Judge
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All documents of a run, in order, and the Kubernetes release they were judged by."""
+    """All documents of a run, in order, and the Kubernetes release they were judged by; ``fine`` is how many more there
+    were, of which nothing is to be told.
+    """
 
     judgements: tuple[Judgement, ...]
     release: str = ""
+    fine: int = 0
+
+    @property
+    def documents(self) -> int:
+        """How many documents were judged."""
+        return len(self.judgements) + self.fine
 
     @property
     def counts(self) -> Counter[str]:
@@ -110,12 +116,12 @@ class Report:
         """``3 documents: 1 error, 2 warnings, 0 infos``."""
         counts = self.counts
         parts = [plural(counts[name], name) for name in SEVERITIES]
-        return f"{plural(len(self.judgements), 'document')}: {', '.join(parts)}"
+        return f"{plural(self.documents, 'document')}: {', '.join(parts)}"
 
     def as_json(self) -> Json:
         """The report as interface documents promise it."""
         counts = self.counts
-        summary = {"documents": len(self.judgements), **{f"{name}s": counts[name] for name in SEVERITIES}}
+        summary = {"documents": self.documents, **{f"{name}s": counts[name] for name in SEVERITIES}}
         return {"summary": summary, "findings": [finding_json(each, found) for each, found in self]}
 
 
@@ -145,17 +151,6 @@ def policy_finding(policy: str, finding: Finding) -> Json:
         "message": finding.message,
         "fix": one_line(finding.fix),
     }
-
-
-def softened(finding: Finding, action: str) -> Finding:
-    """``finding`` as grave as ``action`` lets it be: a policy that only warns, or makes pods wait, has no errors, one
-    that only writes to the audit log nothing above info.
-    """
-    if action == "Audit":
-        return replace(finding, severity="info")
-    if action in ("Warn", "Hold") and finding.severity == "error":
-        return replace(finding, severity="warning")
-    return finding
 
 
 def plural(count: int, noun: str) -> str:

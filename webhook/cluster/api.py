@@ -46,13 +46,17 @@ class Silent(Unreachable):
 
 
 class ApiError(Exception):
-    """An answer that is no success: HTTP ``status``, ``reason`` and ``message`` of its Status object, and the seconds
-    that ``Retry-After`` asks for (None without it).
+    """An answer that is no success: HTTP ``status``, ``reason`` and ``message`` of its Status object, the seconds that
+    ``Retry-After`` asks for (None without it), and ``resume``, with which a list whose beginning the server has
+    forgotten may be continued all the same.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, retry_after: float | None = None, resume: str = ""
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
+        self.resume = resume
 
 
 class Api:
@@ -215,7 +219,8 @@ def _refusal(status: int, data: bytes, after: str) -> ApiError:
         told = {}
     message = text(told.get("message")) or data[:200].decode(errors="replace").strip()
     seconds = float(after) if after.isascii() and after.isdigit() and len(after) < 6 else None
-    return ApiError(status, text(told.get("reason")), " ".join(message.split()), seconds)
+    resume = text(mapping(told.get("metadata")).get("continue"))
+    return ApiError(status, text(told.get("reason")), " ".join(message.split()), seconds, resume)
 
 
 def _told(error: BaseException) -> str:

@@ -24,9 +24,7 @@ from webhook.ledger.book import Book
 from webhook.ledger.charges import Charge, Difference
 from webhook.ledger.differences import unplaced
 from webhook.ledger.fleet import waiting_pools
-from webhook.ledger.inventory import inventory
-from webhook.ledger.leftovers import leftovers
-from webhook.ledger.pod_notes import pod_notes
+from webhook.ledger.stored import page_differences
 
 Json = dict[str, Any]
 
@@ -160,15 +158,7 @@ def node_json(book: Book, snapshot: Snapshot, node: str, now: datetime) -> Json 
         **account_json(page.account),
         "charges": [charge_json(charge) for charge in page.charges],
         "pools": pools_json(snapshot, node, now, page.charges),
-        "differences": [
-            difference_json(difference)
-            for difference in (
-                *page.differences,
-                *leftovers(node, page.charges, snapshot, now),
-                *inventory(node, page.charges, snapshot),
-                *pod_notes(node, snapshot),
-            )
-        ],
+        "differences": [difference_json(difference) for difference in page_differences(page, snapshot, now)],
     }
 
 

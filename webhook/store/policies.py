@@ -99,6 +99,11 @@ class PolicyStore:
         return self._serving.revision
 
     @property
+    def enforced(self) -> Revision:
+        """The same policies with the actions that they are written with, also where nothing is more than audited."""
+        return self._enforced
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with the latest edit of the files, and with the objects that do not compile: what they said
         before serves.
@@ -148,8 +153,8 @@ class PolicyStore:
     def _combined(self) -> Revision:
         objects = [entry.good for _, entry in self._objects.items() if entry.good is not None]
         policies = {compiled.name: compiled for compiled in (*self._files.policies, *objects)}
-        revision = revision_of(policies.values())
-        return audited(revision) if self._audit else revision
+        self._enforced = revision_of(policies.values())
+        return audited(self._enforced) if self._audit else self._enforced
 
     def _told(self, revision: Revision) -> _Serving:
         in_files = {compiled.name for compiled in self._files.policies}
