@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from webhook.telemetry.spans import Span, SpanId
+from webhook.telemetry.spans import MOST_ITEMS, MOST_TEXT, Span, SpanId
 from webhook.telemetry.tracing import Lines, Protocols
 
 # Seconds: what is queued is sent at the end, and at most one line of the log tells of trouble.
@@ -79,10 +79,10 @@ class Sender:
             _context(span.id),
             _context(SpanId(span.id.trace, span.parent)) if span.parent else None,
             self._resource,
-            span.attributes,
+            {key: _fit(value) for key, value in span.attributes.items()},
             links=[Link(_context(each)) for each in span.links],
             kind=_SERVES if span.serves else _INTERNAL,
-            status=Status(StatusCode.ERROR, span.failed) if span.failed else _OK,
+            status=Status(StatusCode.ERROR, _text(span.failed)) if span.failed else _OK,
             # A clock that was set back in between.
             start_time=min(_nanoseconds(span.begun), ended),
             end_time=ended,
@@ -225,6 +225,18 @@ def _setting(name: str, default: int) -> int:
     if not given.isdecimal():
         raise ValueError(f"{name} has {given[:40]!r}, needs a whole number")
     return int(given)
+
+
+def _fit(value: str | bool | int | Sequence[str]) -> str | bool | int | Sequence[str]:
+    if isinstance(value, str):
+        return _text(value)
+    return value if isinstance(value, int) else [_text(each) for each in value[:MOST_ITEMS]]
+
+
+def _text(value: str) -> str:
+    """``value``, as much as fits, and as UTF-8 has it: names come from whoever wrote an object."""
+    value = value if len(value) <= MOST_TEXT else f"{value[: MOST_TEXT - 3]}..."
+    return value if value.isascii() else value.encode(errors="replace").decode()
 
 
 def _context(span: SpanId) -> SpanContext:

@@ -5,12 +5,16 @@ same for all replicas.
 from __future__ import annotations
 
 import threading
+from datetime import datetime, timedelta
 
 from webhook.kube.trace import trace_id
 
 # OpenTelemetry's consistent probability sampling looks at these bits of a trace id only. In a UUID of version 4 all of
 # them are random, the version and the variant stand before them.
 _BITS = 56
+
+# A scheduler that finds devices at once has allocated a claim by then.
+_WAITED = timedelta(seconds=30)
 
 # How many objects are remembered for the trouble they were in: 10 MB.
 _MOST_KEPT = 65_536
@@ -21,6 +25,13 @@ def wanted(uid: str, ratio: float) -> bool:
     among every larger one. Everybody who asks gets the same answer.
     """
     return int(trace_id(uid)[-_BITS // 4 :], 16) >= (1 << _BITS) - int(ratio * (1 << _BITS))
+
+
+def waited(created: datetime, allocated: datetime) -> bool:
+    """Whether somebody may ask why a claim that was made at ``created`` got devices at ``allocated`` only. It is kept
+    by whoever hears of it, also by one who did not see it wait.
+    """
+    return allocated - created > _WAITED
 
 
 class Sampling:

@@ -18,8 +18,8 @@ from webhook.kube.trace import trace_id
 # A write of a claim, or of a pod that has claims, and below it what the policies said, one span for each rule that
 # fired and one for each policy none of whose rules did, and the reservation that was written before the answer.
 REVIEW, EVALUATE, RESERVE = "admission.review", "policy.evaluate", "ledger.reserve"
-# The life of a claim beside its reviews: in a node's book, out of it, and while it waits.
-CHARGE, RELEASE, PENDING = "ledger.charge", "ledger.release", "claim.pending"
+# The life of a claim beside its reviews: in a node's book, in use there, out of it, and while it waits.
+CHARGE, BIND, RELEASE, PENDING = "ledger.charge", "ledger.bind", "ledger.release", "claim.pending"
 # The steps of a rollout, in the trace of the DriverRollout.
 HOLD, RESUME, STAGE, DRILL = "rollout.hold", "rollout.resume", "rollout.stage", "rollout.drill"
 EXPORT, CHECK = "rollout.export", "rollout.check"
@@ -35,7 +35,7 @@ REVIEW_UID_KEY, DRY_RUN_KEY = "allocguard.review.uid", "allocguard.dry_run"
 VERDICT_KEY, MESSAGE_KEY = "allocguard.verdict", "allocguard.message"
 POLICY_KEY, RULE_KEY, REVISION_KEY = "allocguard.policy", "allocguard.rule", "allocguard.revision"
 SEVERITY_KEY, PATH_KEY, FIX_KEY = "allocguard.severity", "allocguard.path", "allocguard.fix"
-SUMS_KEY = "allocguard.sums"
+SUMS_KEY, EXCEPTION_KEY = "allocguard.sums", "allocguard.exception"
 
 # Whom it is about: a claim and its devices, on a node. ``pods`` are those that use the claim, ``namespace/name``.
 CLAIM_KEY, CLAIM_UID_KEY, PODS_KEY = "allocguard.claim.name", "allocguard.claim.uid", "allocguard.pods"
@@ -92,7 +92,7 @@ def on_node(node: str) -> Attributes:
     return {K8S_NODE_KEY: node, NODE_KEY: node} if node else {}
 
 
-def one_or_all(values: Sequence[str]) -> str | Sequence[str]:
+def one_or_all(values: Sequence[str]) -> str | tuple[str, ...]:
     """What a key says that is about one of a kind most of the time: searches find a text, not an item of a list."""
     told = tuple(dict.fromkeys(values))
     return told[0] if len(told) == 1 else told[:MOST_ITEMS]
