@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,10 +18,11 @@ from webhook.kube.claims import EXTENDED_RESOURCE_ANNOTATION
 from webhook.kube.raw import Json
 from webhook.kube.rollout import GROUP
 
-# True keeps a value as it is; a dict names the members kept of an object, a list those of each object in an array.
-_Kept = bool | dict[str, Any] | list[Any]
+Keep = bool | dict[str, Any] | list[Any] | Callable[[Any], Any]
+"""What is kept of a value: all of it (True), these members of an object (a dict), these of each object in an array (a
+list), or what a function makes of it."""
 
-_METADATA: Final[dict[str, _Kept]] = {
+METADATA: Final[dict[str, Keep]] = {
     "name": True,
     "namespace": True,
     "uid": True,
@@ -35,12 +36,12 @@ _METADATA: Final[dict[str, _Kept]] = {
     "ownerReferences": [{"apiVersion": True, "kind": True, "name": True, "uid": True, "controller": True}],
     "managedFields": [{"time": True}],
 }
-_CONDITIONS: Final[_Kept] = [{"type": True, "status": True}]
-_CONTAINERS: Final[_Kept] = [{"name": True, "resources": True, "restartPolicy": True}]
-_CONTAINER_STATUSES: Final[_Kept] = [{"name": True, "allocatedResources": True, "resources": True}]
-_CLAIM_SPEC: Final[_Kept] = {"devices": {"requests": True, "constraints": True}}
+_CONDITIONS: Final[Keep] = [{"type": True, "status": True}]
+_CONTAINERS: Final[Keep] = [{"name": True, "resources": True, "restartPolicy": True}]
+_CONTAINER_STATUSES: Final[Keep] = [{"name": True, "allocatedResources": True, "resources": True}]
+_CLAIM_SPEC: Final[Keep] = {"devices": {"requests": True, "constraints": True}}
 
-_FIELDS: Final[Mapping[tuple[str, str], dict[str, _Kept]]] = {
+_FIELDS: Final[Mapping[tuple[str, str], dict[str, Keep]]] = {
     ("", "Node"): {
         "status": {
             "capacity": True,
@@ -96,20 +97,25 @@ def recorded(obj: Json) -> Json | None:
     fields = _FIELDS.get((group, str(obj.get("kind", ""))))
     if fields is None:
         return None
-    found = _kept(obj, {"metadata": _METADATA, **fields})
+    found = kept(obj, {"metadata": METADATA, **fields})
     return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **found}
 
 
-def _kept(value: Any, kept: _Kept) -> Any:
-    if kept is True:
+def kept(value: Any, keep: Keep) -> Any:
+    """The part of ``value`` that ``keep`` names; members that are null, and what is no object where one is named, are
+    left out.
+    """
+    if keep is True:
         return value
-    if isinstance(kept, dict):
+    if isinstance(keep, dict):
         if not isinstance(value, dict):
             return {}
-        return {name: _kept(value[name], part) for name, part in kept.items() if value.get(name) is not None}
-    rows = value if isinstance(value, list) else []
-    assert isinstance(kept, list)
-    return [_kept(row, kept[0]) for row in rows if isinstance(row, dict)]
+        return {name: kept(value[name], part) for name, part in keep.items() if value.get(name) is not None}
+    if isinstance(keep, list):
+        rows = value if isinstance(value, list) else []
+        return [kept(row, keep[0]) for row in rows if isinstance(row, dict)]
+    assert callable(keep)
+    return keep(value)
 
 
 def _fragment(value: object) -> orjson.Fragment:
