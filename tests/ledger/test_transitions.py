@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.ledger.booked import LATER, at, book, claim, grp, reserved, unallocated
 from tests.ledger.builders import allocated, container, device, node, old, pod, result, slice_of, world
+from webhook.facts.times import stamp
 from webhook.kube.node_ledger import PLACE, NodeLedger
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.booking import advance
@@ -43,12 +44,26 @@ def test_a_charge_tells_what_it_is_and_where_from() -> None:
 
 
 def test_what_was_reserved_is_charged_as_such() -> None:
-    objs = node(), grp(), claim(pods=("p1",))
+    """And waits no more: from when it and its pod were there to the allocation."""
+    uses = at(0, pod("p1", container(claims=("c",)), claims=("c",)), creationTimestamp="2025-12-31T23:59:50Z")
+    made = claim(pods=("p1",))
+    made["metadata"]["creationTimestamp"] = "2025-12-31T23:59:00Z"
+    objs = node(), grp(), made, uses
     row = book(*objs).charges[0]
     before = NodeLedger("n1", "u1", reservations=(reserved(row),))
-    moments, _ = step(before, world(*objs))
-    assert said(moments) == [("charged", "c", "")]
-    assert "nothing was reserved" not in moments[0].text
+    moments, after = step(before, world(*objs))
+    assert said(moments)[:2] == [("settled", "c", "unscheduled"), ("charged", "c", "")]
+    assert "nothing was reserved" not in moments[1].text
+    over = moments[0]
+    assert (stamp(over.begun), stamp(over.at)) == ("2025-12-31T23:59:50Z", "2026-01-01T00:00:00Z")
+    assert (over.node, over.pods, over.pod_uids) == ("n1", ("ns/p1",), ("uid-p1",))
+    assert over.text == "has its devices, after 10s"
+    # One more charge of the allocation, whose device was not seen before, says nothing of that again.
+    again = transitions(replace(after, charges=()), after, world(*objs), BEGUN, AT)
+    assert said(again) == [("charged", "c", "not-reserved")]
+    # A scheduler whose clock is ahead has not allocated it later than we saw it.
+    early = transitions(before, after, world(*objs), over.begun, over.begun)[0]
+    assert (early.begun, early.at) == (over.begun, over.begun)
 
 
 def test_what_has_not_changed_is_not_told() -> None:

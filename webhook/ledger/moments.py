@@ -13,8 +13,8 @@ from webhook.facts.account import add
 from webhook.kube.node_ledger import BookedCharge, quantity
 from webhook.kube.quantity import Number
 
-# Devices of which the line for people tells each.
-_DEVICES = 4
+# Devices and pods of which the line for people tells each.
+_DEVICES, _PODS = 4, 4
 # A digest by which people tell mappings apart: ``sha256:`` and 12 digits.
 _SHORT = 19
 
@@ -34,8 +34,8 @@ class Moment(Struct, frozen=True, kw_only=True):
     ``begun`` to ``at`` is how long it took, by the clock of the API server; ``begun`` is never later. ``reason`` is a
     rule of ours, or one of a few words that say why: for ``pending`` and ``settled`` what is (last) waited for, for
     ``released`` and ``lapsed`` what became of the allocation, for ``charged`` whether nothing had been reserved.
-    ``pods`` are ``namespace/name``. ``text`` is all of that in one line. The charges have amount, formula and the
-    version of the mapping that they were computed with.
+    ``pods`` are ``namespace/name``, ``pod_uids`` the UIDs of those that are known. ``text`` is all of that in one line.
+    The charges have amount, formula and the version of the mapping that they were computed with.
     """
 
     kind: Kind
@@ -50,6 +50,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     allocation: str = ""
     drivers: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
+    pod_uids: tuple[str, ...] = ()
     charges: tuple[BookedCharge, ...] = ()
 
     @property
@@ -91,6 +92,12 @@ def costs(charges: Sequence[BookedCharge]) -> str:
     if len(groups) > _DEVICES:
         said.append(f"and {len(groups) - _DEVICES} devices more")
     return "; ".join(said)
+
+
+def some(pods: Sequence[str]) -> str:
+    """``pods`` for people; of many the first few."""
+    more = f" and {len(pods) - _PODS} more" if len(pods) > _PODS else ""
+    return f"{', '.join(pods[:_PODS])}{more}"
 
 
 def _device(row: BookedCharge) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""What a write of a node's ledger means for the claims in it: charged, bound, released, or never come.
+"""What a write of a node's ledger means for the claims in it: they wait no more, are charged, in use, released, or
+never came.
 
 A ledger is written over the very version that it was computed from, so one writer alone gets from one version to the
 next, whoever leads: what is told of that step is told once.
@@ -6,15 +7,17 @@ next, whoever leads: what is told of that step is told once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 from webhook.facts.bookings import allocated_as
+from webhook.facts.placement import consumers
 from webhook.kube.claims import Claim
 from webhook.kube.finding import one_line
 from webhook.kube.node_ledger import PLACE, BookedCharge, NodeLedger, Reservation
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.moments import Kind, Moment, costs, sums
+from webhook.ledger.awaited import settled
+from webhook.ledger.moments import Kind, Moment, costs, some, sums
 
 # Why a charge is in the book that no review had announced: made while nobody was asked, or before there was a guard.
 UNRESERVED = "not-reserved"
@@ -53,12 +56,21 @@ class _Step:
             reason = self._end(rows[0])
             yield self._told("released", rows, f"released on node {self.node}: {sums(rows)}; {_ENDS[reason]}", reason)
         yield from self._lapsed()
-        announced = {*map(_allocation, self.before.reservations), *map(_allocation, self.before.charges)}
+        reserved, charged = (set(map(_allocation, rows)) for rows in (self.before.reservations, self.before.charges))
         for rows in _grouped(row for row in self.after.charges if row.key not in old):
-            reason = "" if _allocation(rows[0]) in announced else UNRESERVED
+            name = _allocation(rows[0])
+            reason = "" if name in reserved | charged else UNRESERVED
             beside = "; nothing was reserved for it" if reason else ""
+            if name in reserved - charged:
+                yield from self._settled(rows[0])
             yield self._told("charged", rows, f"charged to node {self.node}: {costs(rows)}{beside}", reason)
         yield from self._bound()
+
+    def _settled(self, row: BookedCharge) -> Iterator[Moment]:
+        """That the claim waits no more, which its first charge shows to one writer alone."""
+        claim = self.snapshot.claims_by_uid.get(row.claim_uid)
+        if claim is not None and claim.allocation is not None:
+            yield settled(claim, consumers(claim, self.snapshot), self.at)
 
     def _lapsed(self) -> Iterator[Moment]:
         """Reservations that went, and that nothing was ever booked for."""
@@ -83,10 +95,10 @@ class _Step:
             return
         for rows in _grouped(self.after.charges):
             claim = self.snapshot.claims_by_uid.get(rows[0].claim_uid)
-            users = [pods[each.uid] for each in (claim.reserved_for if claim is not None else ()) if each.uid in pods]
+            users = [each.uid for each in (claim.reserved_for if claim is not None else ()) if each.uid in pods]
             if users:
-                text = f"in use on node {self.node} by {', '.join(users[:4])}: {sums(rows)}"
-                yield self._told("bound", rows, text, pods=tuple(users))
+                text = f"in use on node {self.node} by {some([pods[uid] for uid in users])}: {sums(rows)}"
+                yield self._told("bound", rows, text, uids=users)
 
     def _runs(self, reservation: Reservation) -> bool:
         pod = self.snapshot.pods_by_uid.get(reservation.pod_uid)
@@ -104,9 +116,13 @@ class _Step:
         return "allocated-elsewhere" if self.before.node_uid in ("", self.after.node_uid) else "node-replaced"
 
     def _told(
-        self, kind: Kind, rows: tuple[BookedCharge, ...], text: str, reason: str = "", pods: tuple[str, ...] = ()
+        self, kind: Kind, rows: tuple[BookedCharge, ...], text: str, reason: str = "", uids: Collection[str] = ()
     ) -> Moment:
+        """The moment of the allocation of ``rows``, for those of its pods with ``uids``, or for all of them."""
         row = rows[0]
+        claim = self.snapshot.claims_by_uid.get(row.claim_uid)
+        pods = claim.reserved_for if claim is not None and allocated_as(claim, row.allocation) else ()
+        pods = tuple([each for each in pods if each.is_pod and (not uids or each.uid in uids)])
         return Moment(
             kind=kind,
             begun=self.begun,
@@ -119,15 +135,10 @@ class _Step:
             node=self.node,
             allocation=row.allocation,
             drivers=tuple(dict.fromkeys(each.driver for each in rows)),
-            pods=pods or self._users(row),
+            pods=tuple([f"{row.namespace}/{each.name}" for each in pods]),
+            pod_uids=tuple([each.uid for each in pods if each.uid]),
             charges=rows,
         )
-
-    def _users(self, row: BookedCharge) -> tuple[str, ...]:
-        claim = self.snapshot.claims_by_uid.get(row.claim_uid)
-        if claim is None or not allocated_as(claim, row.allocation):
-            return ()
-        return tuple(f"{claim.namespace}/{each.name}" for each in claim.reserved_for if each.is_pod)
 
 
 def _allocation(row: BookedCharge | Reservation) -> _Allocation:
