@@ -67,8 +67,8 @@ def test_uninstall_prints_what_goes_in_order_and_keeps_what_users_write(run):
     definitions = [each["metadata"]["name"] for each in items if each["kind"] == "CustomResourceDefinition"]
     assert definitions == ["nodeledgers.allocguard.dev"]
     assert ran.err == (
-        "allocguard: pods that wait with the scheduling gate go on, and the DeviceTaintRules of the guard are deleted, "
-        "too\n"
+        "allocguard: pods that wait with the scheduling gate go on; DeviceTaintRules and reports of the guard are "
+        "deleted, too\n"
         "allocguard: the definitions of policies and rollouts are left out: who deletes them deletes your policies and "
         "rollouts\n"
     )

@@ -11,7 +11,7 @@ import pytest
 from tests.controllers.memory import Memory
 from webhook.cli import lifting
 from webhook.cli.console import Unreachable
-from webhook.cli.lifting import release_pods, remove_taints
+from webhook.cli.lifting import release_pods, remove_reports, remove_taints
 from webhook.cluster.api import ApiError
 from webhook.kube.core import GATE
 from webhook.kube.taint_rule import rule_name
@@ -121,3 +121,38 @@ def test_an_api_server_without_taint_rules_has_none() -> None:
     api = Server()
     assert asyncio.run(remove_taints(api)) == 0  # type: ignore[arg-type]  # the same methods
     assert api.asked == [RULES.format("v1"), RULES.format("v1beta2")]
+
+
+class Reporting(Memory):
+    """Reports of the newer group, in namespaces and of the cluster; the older group is not there."""
+
+    BASE = "/apis/openreports.io/v1alpha1"
+
+    def report(self, namespace: str, name: str = "allocguard", by: str = "allocguard") -> None:
+        middle = f"namespaces/{namespace}/reports" if namespace else "clusterreports"
+        metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": by}}
+        self.put(f"{self.BASE}/{middle}/{name}", {"metadata": {**metadata, "namespace": namespace}})
+
+    async def get(self, path: str, **params: object) -> Json:
+        if not path.startswith(self.BASE):
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        plural = path.rpartition("/")[2]
+        found = [obj for place, obj in sorted(self.objects.items()) if f"/{plural}/" in place]
+        key, _, value = str(params["labelSelector"]).partition("=")
+        limit = int(str(params["limit"]))
+        return {"items": [obj for obj in found if obj["metadata"]["labels"].get(key) == value][:limit]}
+
+
+def test_our_reports_go_and_those_of_others_stay() -> None:
+    api = Reporting()
+    for number in range(45):
+        api.report(f"ns{number}")
+    api.report("")
+    api.report("ns1", "theirs", "kyverno")
+    api.report("ns1", "mine")
+    assert asyncio.run(remove_reports(api)) == 46  # type: ignore[arg-type]  # the same methods
+    assert sorted(place.rpartition("/")[2] for place in api.objects) == ["mine", "theirs"]
+
+
+def test_an_api_server_without_reports_has_none() -> None:
+    assert asyncio.run(remove_reports(Server())) == 0  # type: ignore[arg-type]  # the same methods

@@ -1,4 +1,6 @@
-"""What ``uninstall`` does before the guard goes: nobody is left waiting for it, and no device is left tainted by it."""
+"""What ``uninstall`` does before the guard goes: nobody is left waiting for it, no device is left tainted by it, and no
+report is left that nobody would correct.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 SETTLE = 1.0
 # Pods in one answer to a list, and writes under way at one time.
 _PAGE, _AT_ONCE = 250, 16
+# Reports in one look; they can be large, and those that are left are there at the next one.
+_REPORTS = 20
 
 
 async def release_pods(api: Api) -> int:
@@ -42,6 +46,21 @@ async def remove_taints(api: Api) -> int:
             look, away = partial(_rules, api, path), partial(_delete, api, path)
             return await _until_none(look, away, "DeviceTaintRule", "of the guard")
     return 0
+
+
+async def remove_reports(api: Api) -> int:
+    """Delete our reports of the audit scan, where the API server has such kinds; how many they were. Raises ApiError,
+    and Unreachable when some stay.
+    """
+    from webhook.kube.policy_report import FAMILIES
+
+    gone = 0
+    for path in [family.path(clustered) for family in FAMILIES for clustered in (True, False)]:
+        if await _reports(api, path) is not None:
+            gone += await _until_none(
+                partial(_reports, api, path), partial(_unreport, api, path), "report", "of the audit scan"
+            )
+    return gone
 
 
 async def _until_none(
@@ -108,6 +127,28 @@ async def _rules(api: Api, path: str) -> list[Json] | None:
             raise
         return None
     return [rule for rule in members(listed.get("items")) if ours(rule)]
+
+
+async def _reports(api: Api, path: str) -> list[Json] | None:
+    """Our reports, None where the API server has no such kind."""
+    from webhook.cluster.api import ApiError
+    from webhook.kube.policy_report import SELECTOR, ours
+    from webhook.kube.raw import members
+
+    try:
+        listed = await patiently(partial(api.get, path, labelSelector=SELECTOR, limit=_REPORTS))
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+    return [each for each in members(listed.get("items")) if ours(each)]
+
+
+async def _unreport(api: Api, path: str, report: Json) -> bool:
+    base, _, plural_name = path.rpartition("/")
+    metadata = report["metadata"]
+    middle = f"namespaces/{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return await _written(partial(api.delete, f"{base}/{middle}{plural_name}/{metadata['name']}"))
 
 
 async def _delete(api: Api, path: str, rule: Json) -> bool:

@@ -23,7 +23,7 @@ from webhook.cli.deploying import (
     title,
     waiting,
 )
-from webhook.cli.lifting import release_pods, remove_taints
+from webhook.cli.lifting import release_pods, remove_reports, remove_taints
 from webhook.cli.options import live_options
 from webhook.cli.report import plural
 
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 
 _DEFINITION = "CustomResourceDefinition"
-# Who may make the registration, and who may have claims wait.
+# Who may make the registration, who may have claims wait, and who may write reports.
 _RIGHT = ("ClusterRoleBinding", "allocguard-registration")
+_REPORTING = ("ClusterRoleBinding", "allocguard")
 _STEERING = ("ClusterRoleBinding", "allocguard-steering")
 # Conditions of namespaces and definitions that say why they are not gone.
 _ENDING = ("Namespace", "Terminating")
@@ -52,7 +53,7 @@ Examples:
 @printed
 def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str | None, output: str) -> int:
     """Remove what `install` made, the registration first; then pods that wait with the scheduling gate of the guard go
-    on, and its DeviceTaintRules are deleted.
+    on, and its DeviceTaintRules and its reports of the audit scan are deleted.
 
     The definitions of policies and rollouts stay while there are objects of them. Exit code 1: a server that runs
     elsewhere registered itself again; 3: something was refused, or is not gone yet.
@@ -63,7 +64,7 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
     if apply:
         return connected(kubeconfig, context, lambda api: _remove(api, objects), installing=True)
     show([_reference(obj) for obj in objects if not _of_users(obj)], output)
-    note("pods that wait with the scheduling gate go on, and the DeviceTaintRules of the guard are deleted, too")
+    note("pods that wait with the scheduling gate go on; DeviceTaintRules and reports of the guard are deleted, too")
     note("the definitions of policies and rollouts are left out: who deletes them deletes your policies and rollouts")
     return 0
 
@@ -93,6 +94,8 @@ async def _remove(api: Api, objects: list[Json]) -> int:
                 ending.append(obj)
             if _identity(obj) == _STEERING:
                 await _let_go(remove_taints(api), "DeviceTaintRule", "removed")
+            if _identity(obj) == _REPORTING:
+                await _let_go(remove_reports(api), "report", "removed")
         except ApiError as error:
             note(f"{title(obj)} not removed: the API server refuses: {error}")
             if _registers(obj):

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from webhook.cluster.api import Api
 from webhook.cluster.live import LiveCluster
+from webhook.controllers.audit_scan import AuditScan
 from webhook.controllers.certificates import Certificates
 from webhook.controllers.clock import ServerClock
 from webhook.controllers.gates import Gates
@@ -118,6 +119,7 @@ class Controllers:
         self.observed = Observed(api, cluster, log, now)
         self.rollouts = RolloutStatus(api, cluster, log, now)
         self.roles = RbacSweep(api, cluster, policies, log, now)
+        self.scan = AuditScan(api, cluster, policies, log, now)
         self._shared: dict[str, Shared] = {
             "node ledgers": NodeLedgers(api, cluster, log),
             "gates": self.gates,
@@ -127,6 +129,7 @@ class Controllers:
             ),
             "rollout status": self.rollouts,
             "roles": self.roles,
+            "audit scan": self.scan,
         }
         # One that only answers is registered by others, who see to its certificates and its policies.
         self._registered = bool(settings.secret or settings.service or settings.url)
