@@ -8,7 +8,7 @@ from tests.bench import fleet
 from webhook.admission.action import apply
 from webhook.admission.decide import decide
 from webhook.admission.decode import read_review
-from webhook.admission.explain import Tree, explain, lines
+from webhook.admission.explain import Tree, explain
 from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
@@ -23,7 +23,6 @@ def tree_of(review: dict[str, Any], now: datetime = NOW, endpoint: str = "valida
     verdict = decide(read_review(review), endpoint, REVISION, SNAPSHOT, Book(), now)
     tree = explain(verdict, apply(verdict))
     json.dumps(tree)
-    assert all(line.isprintable() for line in lines(tree))
     return tree
 
 
@@ -38,13 +37,20 @@ def test_an_allocation_shows_conditions_rules_facts_and_the_sum() -> None:
     assert tree["facts"]["claim"]["node"] == fleet.name(3)
     cpu = next(row for row in tree["sums"] if (row["resource"], row["zone"]) == ("cpu", ""))
     assert cpu["equation"] == "62 allocatable - 1500m pods - 2 claims - 2 this claim - 1500m this pod = 55"
-    text = lines(tree)
-    assert text[0] == "allowed: UPDATE resourceclaims/status bench/claim-2"
-    assert f"  cpu: {cpu['equation']}" in text
-    assert "  claim.node: node-00003" in text
+    assert cpu["fits"] is True
 
 
-def test_a_refusal_begins_with_what_was_found_and_what_to_do() -> None:
+def test_the_ledger_is_told_of_the_resources_that_the_sums_are_about() -> None:
+    ledger = tree_of(fleet.allocation_review(2, 3))["ledger"]
+    assert ledger["node"] == fleet.name(3)
+    held = {"pods": "1500m", "claims": "2", "overhead": "0", "reserved": "0"}
+    assert ledger["resources"]["cpu"] == {"allocatable": "62", **held, "free": "58500m"}
+    assert set(ledger["resources"]) == {"cpu", "memory"}
+    assert ledger["zones"][0]["resources"]["cpu"] == {"capacity": "31", "claims": "2", "reserved": "0", "free": "29"}
+    assert tree_of(fleet.slice_review())["ledger"] is None
+
+
+def test_a_refusal_has_what_was_found_and_what_to_do() -> None:
     review = fleet.slice_review()
     review["request"]["object"]["spec"]["devices"][5]["nodeAllocatableResourceMappings"] = {"cpus": {}}
     tree = tree_of(review)
@@ -52,13 +58,14 @@ def test_a_refusal_begins_with_what_was_found_and_what_to_do() -> None:
     finding = next(f for p in tree["policies"] for r in p["rules"] for f in r["findings"] if f["does"] == "denies")
     assert finding["rule"] == "key-unknown"
     assert finding["path"].startswith("spec.devices[5]")
-    text = lines(tree)
-    assert text[0] == f"denied: CREATE resourceslices {review['request']['name']}"
-    assert f"asked by {review['request']['userInfo']['username']}, in review {review['request']['uid']}" in text
-    assert text[1].strip() == tree["verdict"]["message"]
-    assert any(finding["message"] in line for line in text)
     user = review["request"]["userInfo"]["username"]
     assert tree["facts"]["writer"]["evidence"] == f"{user}, an account that writes for no driver"
+
+
+def test_what_explain_itself_looks_at_does_not_count_as_read() -> None:
+    facts = tree_of(fleet.slice_review())["facts"]
+    assert "driver" not in facts["slice"]
+    assert "claims" not in tree_of(fleet.pod_review())["facts"].get("pod", {})
 
 
 def test_a_policy_that_does_not_match_says_why() -> None:
@@ -67,7 +74,7 @@ def test_a_policy_that_does_not_match_says_why() -> None:
     policy = next(policy for policy in tree["policies"] if policy["policy"] == "claim-allocation")
     assert not policy["matched"]
     assert policy["rules"] == []
-    assert f"policy claim-allocation: does not match, {policy['skipped']}" in lines(tree)
+    assert policy["skipped"] == "matchConditions: allocates-or-adds-a-consumer"
 
 
 def test_the_facts_of_a_device_class_are_shown() -> None:
@@ -75,17 +82,6 @@ def test_the_facts_of_a_device_class_are_shown() -> None:
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": spec}
     tree = tree_of(fleet.review("CREATE", made), endpoint="check")
     assert list(tree["facts"]) == ["deviceClass"]
-    assert any(line.startswith("  deviceClass.structureProblems: ") for line in lines(tree))
-
-
-def test_a_write_nobody_judges_says_so() -> None:
-    review = fleet.review("CREATE", {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}})
-    assert "no policy is about this resource and operation" in lines(tree_of(review))
-
-
-def test_hostile_names_stay_on_one_line() -> None:
-    review = fleet.review("CREATE", {**fleet.big_slice(1), "metadata": {"name": "a\nb\x1b[0m"}}, user="c\rd")
-    tree_of(review)
 
 
 def test_a_patch_and_a_hold_are_shown() -> None:
@@ -96,15 +92,9 @@ def test_a_patch_and_a_hold_are_shown() -> None:
         "metadata": {"name": "cpu.bench.example"},
     }
     snapshot = build([*fleet.cluster(4), fleet.claim(900), {**rollout, "spec": held}], Release(36))
-    review = fleet.pod_review(900)
-    verdict = decide(read_review(review), "mutate", REVISION, snapshot, Book(), NOW)
+    verdict = decide(read_review(fleet.pod_review(900)), "mutate", REVISION, snapshot, Book(), NOW)
     tree = explain(verdict, apply(verdict))
     gate = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "allocguard.dev/claims"}]}
-    assert tree["verdict"]["patch"] == [gate]
-    text = lines(tree)
-    assert text[0] == "allowed, to wait: CREATE pods bench/encoder-900"
-    assert '  patch: add /spec/schedulingGates: [{"name":"allocguard.dev/claims"}]' in text
-    assert "    error driver-held holds: spec.resourceClaims" in text
+    assert (tree["verdict"]["patch"], tree["verdict"]["held"]) == ([gate], True)
     canary = next(policy for policy in tree["policies"] if policy["policy"] == "pod-canary")
     assert (canary["mutations"], canary["patch"]) == (["pod.canaryPatch"], [])
-    assert "  mutations: change nothing" in text

@@ -13,8 +13,8 @@ def test_text_shows_conditions_rules_sums_and_verdict(run, example):
     assert "  fix: release a claim or move a pod there, or allocate elsewhere" in lines
     assert "policy claim-allocation (Deny)" in lines
     assert "  condition allocates-or-adds-a-consumer: true" in lines
-    assert "  rule pools: passes" in lines
-    assert "  cpu: 30 allocatable - 12 pods - 8 claims - 12 this claim - 1 this pod = -3" in lines
+    assert "  rule fit: 1 finding" in lines
+    assert "  cpu: 30 allocatable - 12 pods - 8 claims - 12 this claim - 1 this pod = -3, does not fit" in lines
     assert max(map(len, lines)) <= 100
 
 

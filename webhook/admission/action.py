@@ -93,6 +93,18 @@ def warns(judged: Judged) -> bool:
     return modes.warns(judged.action, judged.finding.severity)
 
 
+def stopped_by(verdict: Verdict, fact: str) -> bool:
+    """Whether a rule that reads ``fact`` refuses the write, or would make it wait."""
+    stopping = {judged.finding for judged in verdict.judged if denies(judged) or holds(judged)}
+    return any(
+        fact in validation.program.names and stopping.intersection(rule.findings)
+        for result in verdict.evaluation.policies
+        for rule in result.rules
+        for validation in result.compiled.validations
+        if validation.validation.name == rule.name
+    )
+
+
 def _gate(verdict: Verdict) -> list[Json]:
     """The operations that give the pod the scheduling gate; none where it has it, or must not get one."""
     if not verdict.may_hold or not any(map(holds, verdict.judged)):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import orjson
 
 from webhook.admission.action import Answer, denies, holds, warns
 from webhook.admission.decide import Judged, Verdict
+from webhook.admission.subject import asked
+from webhook.admission.sums import fit_rows
+from webhook.admission.terms import Terms
+from webhook.admission.where_next import where_next
 from webhook.kube.finding import Finding, one_line
+from webhook.kube.quantity import of_resource
+from webhook.ledger.views import account_json
 from webhook.policy.evaluate import PolicyResult
 from webhook.policy.fact import Fact, known
 from webhook.policy.facts import ATTRIBUTES, Facts
@@ -23,10 +27,14 @@ _MOST_ITEMS = 20
 def explain(verdict: Verdict, answer: Answer) -> Tree:
     """The tree of a decision, JSON values only.
 
-    ``review``; ``policies`` that name the resource and operation, each with its match conditions and rules; ``facts``
-    that were read, with their values; ``sums`` behind a fit; ``verdict``; ``fix``: what to do about each refusal.
+    ``review``; ``asked``: for which claim, pods, devices and node; ``ledger``: the account of the node that was looked
+    at, before the write; ``sums`` behind a fit, with what is behind each of their terms; ``policies`` that name the
+    resource and operation, each with its match conditions and rules; ``facts`` that were read, with their values;
+    ``verdict``; ``fix``: what to do about each refusal; ``next``: what to look at.
     """
     request = verdict.request
+    # First: what is looked at below would count as read.
+    facts = _facts(verdict.evaluation.facts)
     resource = f"{request.resource.name}/{request.sub_resource}" if request.sub_resource else request.resource.name
     return {
         "review": {
@@ -40,8 +48,10 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
             "dryRun": request.dry_run,
         },
         "revision": verdict.revision,
+        "asked": asked(verdict),
+        "ledger": _ledger(verdict.evaluation.facts),
         "policies": [_policy(result) for result in verdict.evaluation.policies],
-        "facts": _facts(verdict.evaluation.facts),
+        "facts": facts,
         "sums": _sums(verdict.evaluation.facts),
         "verdict": {
             "allowed": answer.allowed,
@@ -52,6 +62,7 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
             "auditAnnotations": dict(answer.annotations),
         },
         "fix": fixes(verdict),
+        "next": where_next(verdict),
     }
 
 
@@ -135,89 +146,39 @@ def _value(value: object) -> Any:
             return str(value)
 
 
+def _ledger(facts: Facts) -> Tree | None:
+    """The account of the node, of the resources that the sums are about; None where no policy looked at it."""
+    account = vars(facts).get("account")
+    if account is None:
+        return None
+    told = account_json(account)
+    wanted = {row.resource for row in fit_rows(facts)}
+    return {
+        "node": account.node,
+        "resources": {name: amount for name, amount in told["resources"].items() if name in wanted},
+        "zones": [
+            {
+                "zone": zone["zone"],
+                "resources": {name: row for name, row in zone["resources"].items() if name in wanted},
+            }
+            for zone in told["zones"]
+        ],
+    }
+
+
 def _sums(facts: Facts) -> list[Tree]:
-    claim = vars(facts).get("claim")
-    if claim is None or not {"fit", "fit_problems"} & vars(claim).keys():
+    rows = fit_rows(facts)
+    if not rows:
         return []
+    terms = Terms(facts)
     return [
-        {"resource": row.resource, "zone": row.zone, "equation": row.equation, "free": row.free} for row in claim.fit
+        {
+            "resource": row.resource,
+            "zone": "" if row.zone is None else str(row.zone),
+            "equation": row.equation(),
+            "free": "" if row.free is None else of_resource(row.resource, row.free),
+            "fits": row.fits,
+            "terms": terms.of(row),
+        }
+        for row in rows
     ]
-
-
-def lines(tree: Tree) -> list[str]:
-    """The tree as indented lines of text, the answer first: it is what somebody came for."""
-    return [one_line(line) for line in _lines(tree)]
-
-
-def _lines(tree: Tree) -> Iterator[str]:
-    review, verdict = tree["review"], tree["verdict"]
-    name = "/".join(filter(None, (review["namespace"], review["name"])))
-    asked = " ".join(filter(None, (review["operation"], review["resource"], name)))
-    yield f"{'denied' if not verdict['allowed'] else 'allowed, to wait' if verdict['held'] else 'allowed'}: {asked}"
-    if verdict["message"]:
-        yield f"  {verdict['message']}"
-    yield from (f"  warning: {warning}" for warning in verdict["warnings"])
-    yield from (f"  patch: {_operation(each)}" for each in verdict["patch"])
-    yield from (f"  fix: {fix}" for fix in tree["fix"])
-    dry = " as a dry run" if review["dryRun"] else ""
-    yield f"asked by {review['user'] or 'nobody named'}{dry}, in review {review['uid']}"
-    yield f"judged at {review['endpoint']} by revision {tree['revision']}"
-    if not tree["policies"]:
-        yield "no policy is about this resource and operation"
-    for policy in tree["policies"]:
-        yield from _policy_lines(policy)
-    if tree["sums"]:
-        yield "sums"
-        for row in tree["sums"]:
-            zone = f" in zone {row['zone']}" if row["zone"] else ""
-            yield f"  {row['resource']}{zone}: {row['equation']}"
-    if tree["facts"]:
-        yield "facts that were read"
-        for fact, fields in tree["facts"].items():
-            yield from _fact_lines(fact, fields, "  ")
-
-
-def _policy_lines(policy: Tree) -> Iterator[str]:
-    if policy["skipped"]:
-        yield f"policy {policy['policy']}: does not match, {policy['skipped']}"
-    else:
-        under = f", excepted by {policy['exception']}" if policy["exception"] else ""
-        yield f"policy {policy['policy']} ({policy['action']}{under})"
-    for condition in policy["conditions"]:
-        yield f"  condition {condition['name']}: {condition['error'] or str(condition['value']).lower()}"
-    for rule in policy["rules"]:
-        found = len(rule["findings"])
-        told = f"{found} finding{'s' if found > 1 else ''}" if found else "passes"
-        yield f"  rule {rule['name']}: {'failed, ' + rule['error'] if rule['error'] else told}"
-        for finding in rule["findings"][:_MOST_ITEMS]:
-            yield f"    {finding['severity']} {finding['rule']} {finding['does']}: {finding['path']}"
-            yield f"      {finding['message']}"
-        if found > _MOST_ITEMS:
-            yield f"    and {found - _MOST_ITEMS} more"
-    if policy["mutations"]:
-        yield f"  mutations: {_changes(policy)}"
-        yield from (f"    {_operation(each)}" for each in policy["patch"])
-
-
-def _changes(policy: Tree) -> str:
-    if policy["patch"]:
-        return "only audited" if policy["action"] == "Audit" else "change the object"
-    return "change nothing"
-
-
-def _operation(operation: Tree) -> str:
-    """``add /spec/x: value``, the value as JSON."""
-    source = f" from {operation['from']}" if "from" in operation else ""
-    shown = f": {orjson.dumps(operation['value']).decode()}" if "value" in operation else ""
-    return f"{operation['op']} {operation['path']}{source}{shown}"
-
-
-def _fact_lines(name: str, value: Any, indent: str) -> Iterator[str]:
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _fact_lines(f"{name}.{key}", item, indent)
-    elif isinstance(value, list) and value:
-        yield f"{indent}{name}: {', '.join(map(str, value))}"
-    else:
-        shown = str(value).lower() if isinstance(value, bool) else value
-        yield f"{indent}{name}: {'none' if value in (None, '', [], {}) else shown}"

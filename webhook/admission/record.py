@@ -14,30 +14,17 @@ from msgspec import Struct
 from webhook.admission.action import MAX_CAUSES, MESSAGE_SIZE, Answer, cut, denies, holds, warns
 from webhook.admission.decide import Judged, Verdict
 from webhook.admission.explain import explain, fixes
+from webhook.admission.subject import Ref as Ref
+from webhook.admission.subject import claim_fact, claim_of, pods_of, trace_of
 from webhook.admission.sums import fit_rows, told
 from webhook.kube.admission import Request
-from webhook.kube.raw import mapping, objects, text
-from webhook.kube.trace import trace_id
-from webhook.policy.claim_fact import ClaimFact
+from webhook.kube.raw import mapping, objects
 from webhook.policy.fact import Once
 
 Outcome = Literal["denied", "held", "warned", "audited", "failed", "allowed"]
 
 # Rules that keep a charge from being made twice.
 DUPLICATES = frozenset({"duplicate-charge", "shareid-duplicate"})
-
-
-class Ref(Struct, frozen=True):
-    """A claim or a pod. ``uid`` is empty where it is not known: the API server gives it after the mutating webhooks."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
 
 class Reserved(Struct, frozen=True):
@@ -124,32 +111,18 @@ class Record:
 
     @Once
     def claim(self) -> Ref | None:
-        """The claim of the write; None for writes of anything else."""
-        if self.request.kind.name != "ResourceClaim":
-            return None
-        return _ref(self.request)
+        """The claim of the write; None for writes of anything else, templates too."""
+        return claim_of(self.verdict)
 
     @Once
     def pods(self) -> tuple[Ref, ...]:
-        """The pod of the write, or the pods that it adds to the consumers of a claim."""
-        if self.request.kind.name == "Pod":
-            return (_ref(self.request),)
-        fact = self._claim_fact
-        if fact is None:
-            return ()
-        before = fact.old.reserved_for if fact.old is not None else ()
-        return tuple(
-            [
-                Ref(fact.model.namespace, each.name, each.uid)
-                for each in fact.model.reserved_for
-                if each.is_pod and each not in before
-            ]
-        )
+        """The pod of the write, of its status or binding too, or the pods that it adds to the consumers of a claim."""
+        return pods_of(self.verdict)
 
     @Once
     def allocates(self) -> bool:
         """Whether the write gives a claim devices, or one that has them another consumer."""
-        fact = self._claim_fact
+        fact = claim_fact(self.verdict)
         return fact is not None and self.request.sub_resource == "status" and (fact.allocating or fact.adds_consumers)
 
     @Once
@@ -162,8 +135,7 @@ class Record:
         """The trace that the decision belongs to: the claim's, or that of the pod of the write. Empty where there is
         neither, or its UID is not known yet.
         """
-        subject = self.claim or (self.pods[0] if self.request.kind.name == "Pod" else None)
-        return trace_id(subject.uid) if subject is not None and subject.uid else ""
+        return trace_of(self.verdict)
 
     @Once
     def sums(self) -> tuple[str, ...]:
@@ -187,10 +159,6 @@ class Record:
         if denies(judged):
             return "Deny"
         return "Hold" if self.answer.held and holds(judged) else "Warn" if warns(judged) else "Audit"
-
-    @Once
-    def _claim_fact(self) -> ClaimFact | None:
-        return self.verdict.evaluation.facts.claim if self.claim is not None else None
 
 
 def log_fields(record: Record) -> dict[str, object]:
@@ -254,11 +222,6 @@ def _short(texts: Sequence[str]) -> list[str]:
 
 def _milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
-
-
-def _ref(request: Request) -> Ref:
-    metadata = mapping(request.target.get("metadata"))
-    return Ref(request.namespace, request.name or text(metadata.get("name")), text(metadata.get("uid")))
 
 
 def _only_audited(judged: Judged) -> bool:

@@ -111,14 +111,15 @@ def _ledger(cluster: Path) -> None:
 
 
 def _explain(cluster: Path) -> None:
-    from webhook.cli.explain import text, tree
+    from webhook.cli.explain import tree
+    from webhook.cli.explain_text import render
     from webhook.cli.reviewing import Bench, Write, requests
 
     _title("Why the last one was denied")
     nothing = Write((), "CREATE", (), "", (), (), "")
     bench = Bench((), Where([str(cluster)]), now())
     for request in requests([str(EXAMPLE / "reviews" / NODE_FULL)], nothing):
-        out(text(tree(bench.verdict(request, "validate"))))
+        out(render(tree(bench.verdict(request, "validate"))))
 
 
 def _edits(server: Server, policy: Path) -> None:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from webhook.cli import sources
-from webhook.cli.console import out, paint, wrapped
-from webhook.cli.explain_access import access_lines, access_told
+from webhook.cli.console import out
+from webhook.cli.explain_access import access_told
 from webhook.cli.options import Where, cluster_options, output_option, policies_option
 from webhook.cli.reviewing import Bench, requests, review_options, write
 
 if TYPE_CHECKING:
     from webhook.admission.decide import Verdict
-
-_COLOURS = {"allowed": "green", "denied": "red", "warning": "yellow", "error": "red", "fix": "green", "info": "blue"}
-_FIRST = re.compile(rf"( *)({'|'.join(_COLOURS)})\b")
 
 
 @click.command(
@@ -52,6 +49,7 @@ def explain(
     FILE holds AdmissionReview requests; or --object names an object, and the review of writing it is built. With a live
     cluster, what its API server allows the writer is asked and shown where a policy complains about who writes.
     """
+    from webhook.cli.explain_text import render
     from webhook.cli.output import dump
 
     if not files and not objects:
@@ -62,42 +60,31 @@ def explain(
     for number, request in enumerate(requests(files, described)):
         verdict = bench.verdict(request, endpoint)
         value = tree(verdict)
+        value["next"] = [{**each, "run": f"{each['run']}{_naming(each['run'], where)}"} for each in value["next"]]
         if told := access_told(verdict, where):
             value["access"] = told
         if output != "text":
             separator = "---\n" if number and output == "yaml" else ""
             out(separator + dump(value, output))
             continue
-        out(("\n" if number else "") + text(value))
+        out(("\n" if number else "") + render(value))
     return 0
 
 
 def tree(verdict: Verdict) -> dict[str, Any]:
-    """The tree of a decision."""
+    """The tree of a decision, with ``remedy``: what would make it fit."""
     from webhook.admission.action import apply
     from webhook.admission.explain import explain as explained
+    from webhook.admission.remedy import remedy
 
-    return explained(verdict, apply(verdict))
-
-
-def text(value: dict[str, Any]) -> str:
-    """A tree for people."""
-    from webhook.admission.explain import lines
-
-    every = [*lines(value), *access_lines(value.get("access", []))]
-    return "\n".join(part for line in every for part in _folded(line))
+    answer = apply(verdict)
+    return {**explained(verdict, answer), "remedy": remedy(verdict, answer)}
 
 
-def _folded(line: str) -> list[str]:
-    indent = line[: len(line) - len(line.lstrip())]
-    first, *rest = wrapped(line.lstrip(), indent, f"{indent}    ") or [""]
-    return [_painted(first), *rest]
-
-
-def _painted(line: str) -> str:
-    first = _FIRST.match(line)
-    if first is not None:
-        word = first[2]
-        bold = word in ("allowed", "denied")
-        return f"{first[1]}{paint(word, _COLOURS[word], bold=bold)}{line[first.end() :]}"
-    return line if line.startswith(" ") else paint(line, bold=True)
+def _naming(command: str, where: Where) -> str:
+    """What makes ``command`` ask the same cluster; ``-`` is read once."""
+    if not command.startswith("allocguard "):
+        return ""
+    named = [("--cluster", path) for path in where.clusters if path != "-"]
+    named += [(name, each) for name, each in (("--kubeconfig", where.kubeconfig), ("--context", where.context)) if each]
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in named)

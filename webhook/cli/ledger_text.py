@@ -42,11 +42,12 @@ def render_fit(value: dict[str, Any]) -> str:
             lines += wrapped(f"{reason['rule']}: {place}{reason['message']}{fix}", " " * 6, " " * 10)
     if value["smallestChange"]:
         lines.append("what would help, each alone:")
-        lines += [f"  {_change(each)}" for each in value["smallestChange"]]
+        lines += [f"  {change_text(each)}" for each in value["smallestChange"]]
     return "\n".join(lines)
 
 
-def _change(change: dict[str, Any]) -> str:
+def change_text(change: dict[str, Any]) -> str:
+    """A change that would help, as somebody may be asked for it."""
     claim, node, amount = one_line(change["claim"]), one_line(change["node"]), change["amount"]
     resource = one_line(change["resource"])
     match change["kind"]:
