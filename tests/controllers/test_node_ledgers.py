@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tests.controllers.memory import Memory
 from tests.ledger.builders import allocated, container, device, node, old, pod, result, slice_of
+from webhook.cluster.api import Unreachable
 from webhook.cluster.kinds import KINDS
 from webhook.cluster.ledgers import PATH
 from webhook.cluster.live import LiveCluster
@@ -30,6 +31,7 @@ from webhook.kube.node_ledger import (
 )
 from webhook.kube.packed import packed_status
 from webhook.kube.release import Release
+from webhook.ledger.moments import Moment
 from webhook.telemetry.log import Log
 
 Json = dict[str, Any]
@@ -72,8 +74,21 @@ class World:
         self.view = LiveCluster(self.api, lambda: NOW, self.log.write)  # type: ignore[arg-type]  # the same methods
         self.view.snapshot = self.view.snapshot.put({"kind": "none"})
         self.view.snapshot = replace(self.view.snapshot, release=Release(36))
-        self.controller = NodeLedgers(self.api, self.view, self.log)  # type: ignore[arg-type]  # the same methods
+        self.moments: list[Moment] = []
+        self.controller = self.led()
         self.view.on_change.append(self.controller._heard)
+
+    def led(self) -> NodeLedgers:
+        """A controller of its own, as that of a new leader."""
+        made = NodeLedgers(self.api, self.view, self.log, lambda: NOW)  # type: ignore[arg-type]  # the same methods
+        made.on_moments = self.moments.extend
+        return made
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """Kind, claim and reason of the moments since it was asked last."""
+        told = [(each.kind, each.name, each.reason) for each in self.moments]
+        self.moments.clear()
+        return told
 
     def see(self, *objs: Json) -> None:
         """Have the view see ``objs``, and ledgers as they are stored."""
@@ -222,7 +237,7 @@ def test_what_will_not_come_is_given_up_after_a_time_and_a_live_look(
         monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
         # nor is a server that does not answer,
         world.api.fail = 1
-        with pytest.raises(node_ledgers.Unreachable):
+        with pytest.raises(Unreachable):
             await world.controller._publish("n1")
         assert world.stored().reservations == (held,)
         assert (await world.publish()).reservations == ()
@@ -413,7 +428,7 @@ def test_a_new_leader_writes_nothing_that_is_written(monkeypatch: pytest.MonkeyP
         assert len(versions) == 5
         second = World()
         second.api = first.api
-        second.controller = NodeLedgers(first.api, second.view, second.log)  # type: ignore[arg-type]  # the same methods
+        second.controller = second.led()
         for place, obj in first.api.objects.items():
             second.view.put(KIND["NodeLedger"], {**obj, "apiVersion": "allocguard.dev/v1alpha1"})
             assert place in versions
@@ -424,5 +439,135 @@ def test_a_new_leader_writes_nothing_that_is_written(monkeypatch: pytest.MonkeyP
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert {place: obj["metadata"]["resourceVersion"] for place, obj in first.api.objects.items()} == versions
+
+    run(test())
+
+
+def test_the_life_of_a_claim_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reserved and charged, in use, released; whoever leads next tells nothing of it again."""
+
+    async def test() -> None:
+        world = World()
+        row = replace(await booked(world), claim_version="31")
+        assert world.told() == [("charged", "a", "not-reserved"), ("released", "a", "deallocated")]
+        world.see(coming(node_name="", phase="Pending"))
+        world.store(replace(world.stored(), reservations=(reserved(row, claim_version="31"),)))
+        await world.publish()
+        assert world.told() == []
+        world.see(claim(31))
+        await world.publish()
+        settled, charged = world.moments
+        assert (settled.kind, settled.pods) == ("settled", ("ns/p1",))
+        assert (charged.kind, charged.reason, charged.node, charged.pods) == ("charged", "", "n1", ("ns/p1",))
+        assert charged.amounts == {"cpu": "3"}
+        assert charged.charges == (row,)
+        world.moments.clear()
+        # That a pod has its node now is no reason to write at once.
+        world.see(coming())
+        await world.publish()
+        assert world.told() == []
+        assert world.controller._later == {"n1"}
+        world.controller._sums["n1"] = (0, -100.0)
+        await world.publish()
+        [bound] = world.moments
+        assert (bound.kind, bound.pods, bound.text) == ("bound", ("ns/p1",), "in use on node n1 by ns/p1: 3 cpu")
+        world.controller = world.led()
+        world.moments.clear()
+        monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
+        assert (await world.publish()).reservations == ()
+        assert world.told() == []
+        world.see(free(40))
+        await world.publish()
+        assert world.told() == [("released", "a", "deallocated")]
+        await world.publish()
+        assert world.told() == []
+
+    run(test())
+
+
+def test_what_was_reserved_and_never_came_has_lapsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World()
+        row = await booked(world)
+        world.moments.clear()
+        world.store(replace(world.stored(), reservations=(reserved(row, claim_version="31"),)))
+        await world.publish()
+        monkeypatch.setattr(node_ledgers, "_LIFE", 0.0)
+        await world.publish()
+        [lapsed] = world.moments
+        assert (lapsed.kind, lapsed.reason) == ("lapsed", "deallocated")
+        assert lapsed.text == "reserved on node n1 and never booked: 3 cpu; the claim has no allocation any more"
+
+    run(test())
+
+
+def test_a_write_whose_answer_is_lost_is_told_once_it_is_seen() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE)
+        await world.publish()
+        patch = world.api.patch
+
+        async def lost(*given: Any, **more: Any) -> Json:
+            await patch(*given, **more)
+            raise Unreachable("connection lost")
+
+        world.api.patch = lost  # type: ignore[method-assign]
+        world.see(claim())
+        with pytest.raises(Unreachable):
+            await world.controller._publish("n1")
+        assert world.told() == []
+        world.api.patch = patch  # type: ignore[method-assign]
+        # The view does not show it yet: what is written again conflicts.
+        assert not await world.controller._publish("n1")
+        assert world.told() == []
+        world.see()
+        await world.publish()
+        assert world.told() == [("charged", "a", "not-reserved")]
+        await world.publish()
+        assert world.told() == []
+
+    run(test())
+
+
+def test_a_write_that_somebody_else_was_faster_than_is_not_told() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE)
+        await world.publish()
+        world.api.put(N1, {**world.api.objects[N1]})
+        world.view.put(KIND["ResourceClaim"], {**claim(), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"})
+        assert not await world.controller._publish("n1")
+        assert world.told() == []
+        world.see()
+        await world.publish()
+        assert world.told() == [("charged", "a", "not-reserved")]
+
+    run(test())
+
+
+def test_a_node_without_such_devices_and_a_claim_that_costs_nothing_are_not_told() -> None:
+    async def test() -> None:
+        world = World()
+        costless = slice_of(device("d0"), name="s2", pool="n2", nodeName="n2")
+        world.see(node(cpu="10"), SLICE, node("n2", uid="u2"), costless)
+        world.see(allocated("b", {**result("d0"), "pool": "n2"}, pods=("p1",), node_name="n2"))
+        await world.publish()
+        assert await world.controller._publish("n2")
+        assert world.told() == []
+
+    run(test())
+
+
+def test_the_ledger_of_a_node_that_is_gone_tells_what_it_released() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        await world.publish()
+        world.moments.clear()
+        world.gone("Node", "n1")
+        world.gone("ResourceClaim", "a", "ns")
+        assert await world.controller._publish("n1")
+        assert world.told() == [("released", "a", "claim-gone")]
 
     run(test())

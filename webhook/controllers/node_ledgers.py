@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
@@ -33,8 +33,10 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.booking import advance
 from webhook.ledger.events import Event
+from webhook.ledger.moments import Moment
 from webhook.ledger.reserve import LIFE
 from webhook.ledger.touched import touched
+from webhook.ledger.transitions import transitions
 from webhook.ledger.views import account_json
 from webhook.telemetry.log import Log
 
@@ -64,13 +66,15 @@ class Cluster(Protocol):
 
 class NodeLedgers:
     """The controller. Times that others wrote are never compared with a clock: a reservation is as old as it is known
-    here.
+    here. ``on_moments`` is told what each write means for the claims in it, at the time of ``clock``.
     """
 
-    def __init__(self, api: Api, cluster: Cluster, log: Log) -> None:
+    def __init__(self, api: Api, cluster: Cluster, log: Log, clock: Callable[[], datetime]) -> None:
         self._api = api
         self._ledgers = Ledgers(api)
         self._cluster = cluster
+        self._clock = clock
+        self.on_moments: Callable[[Sequence[Moment]], None] = lambda moments: None
         self._unwritten = Once(log, "node ledgers not written")
         self._begin()
         self._problem = ""
@@ -80,6 +84,8 @@ class NodeLedgers:
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
         self._written: dict[str, tuple[NodeLedger, float]] = {}
+        # Writes that nobody knows whether they were done, by node: over what, and when.
+        self._unsure: dict[str, tuple[NodeLedger | None, datetime]] = {}
         self._later: set[str] = set()
         self._look = 0.0
         # Of the sums that were written their hash, of 15,000 nodes.
@@ -202,6 +208,7 @@ class NodeLedgers:
     async def _publish(self, node: str) -> bool:
         """Write the ledger of ``node`` if it is another one now; False when that is to be tried again."""
         held = self._cluster.snapshot.ledgers.get(node)
+        self._make_sure(node, held)
         if self._behind(node, held):
             return False
         self._unreadable.pop(node, None)
@@ -221,33 +228,58 @@ class NodeLedgers:
         ledger = replace(ledger, reservations=tuple(reservations))
         same = held is not None and ledger == held
         if node not in snapshot.nodes:
-            return await self._leave(held, ledger)
+            return await self._leave(held, ledger, snapshot)
         if held is None and not _wanted(snapshot, ledger):
             return True
         sums = self._summed(snapshot.with_ledger(ledger), node)
         told, at = self._sums.get(node, (None, -SUMS))
         if same and _hash(sums) == told:
             return True
-        if same and time.monotonic() - at < SUMS:
+        # That a pod is counted now changes nothing for anybody but those who follow its claims.
+        calm = held is not None and _uncounted(ledger) == _uncounted(held)
+        if calm and time.monotonic() - at < (SUMS if same else LOOK):
             self._later.add(node)
             return True
-        return await self._write(ledger, sums)
+        return await self._write(held, ledger, snapshot, sums)
 
-    async def _write(self, ledger: NodeLedger, sums: Json) -> bool:
+    async def _write(self, held: NodeLedger | None, ledger: NodeLedger, snapshot: Snapshot, sums: Json) -> bool:
         obj = node_ledger_object(ledger, sums.get("resources"), sums.get("zones", ()), sums.get("differences", 0))
+        begun, unsure = self._clock(), ledger.node in self._unsure
+        self._unsure.setdefault(ledger.node, (held, begun))
         written = await self._ledgers.publish(ledger, obj)
+        if written.done or not unsure:
+            del self._unsure[ledger.node]
         if written.done:
             self._sums[ledger.node] = _hash(sums), time.monotonic()
+            self._tell(held, ledger, snapshot, begun)
         self._written[ledger.node] = written.ledger, time.monotonic()
         return written.done
 
-    async def _leave(self, held: NodeLedger | None, ledger: NodeLedger) -> bool:
+    def _make_sure(self, node: str, held: NodeLedger | None) -> None:
+        """Tell what a write did whose answer was lost, once the view shows what is stored since."""
+        before, begun = self._unsure.get(node, (None, None))
+        if begun is None or held is None:
+            return
+        if version(held.resource_version) > version(before.resource_version if before is not None else ""):
+            del self._unsure[node]
+            self._tell(before, held, self._cluster.snapshot, begun)
+
+    def _tell(self, before: NodeLedger | None, after: NodeLedger, snapshot: Snapshot, begun: datetime) -> None:
+        moments = transitions(before, after, snapshot, begun, self._clock())
+        if moments:
+            self.on_moments(moments)
+
+    async def _leave(self, held: NodeLedger | None, ledger: NodeLedger, snapshot: Snapshot) -> bool:
         """The node is gone: so is its ledger, once nothing is booked there."""
         if held is None:
             return True
-        if not ledger.charges and not ledger.reservations:
-            return await self._ledgers.remove(held)
-        return ledger == held or await self._write(ledger, {})
+        if ledger.charges or ledger.reservations:
+            return ledger == held or await self._write(held, ledger, snapshot, {})
+        begun = self._clock()
+        removed = await self._ledgers.remove(held)
+        if removed:
+            self._tell(held, ledger, snapshot, begun)
+        return removed
 
     def _behind(self, node: str, held: NodeLedger | None) -> bool:
         """Whether the view does not show yet what we wrote. That somebody has deleted it is no reason to wait long."""
@@ -321,8 +353,12 @@ def _counted(
         pod = snapshot.pods_by_uid.get(each.pod_uid)
         counted = pod is not None and pod.node == ledger.node and not pod.terminal
         if counted and each.allocation != PLACE and _name(each) not in going and known_for[_name(each)] < _LIFE:
-            kept.append(replace(each, charges=(), siblings={}, seen=True))
+            kept.append(replace(each, charges=(), siblings={}, seen=True, counted=True))
     return kept
+
+
+def _uncounted(ledger: NodeLedger) -> NodeLedger:
+    return replace(ledger, reservations=tuple([replace(each, counted=False) for each in ledger.reservations]))
 
 
 def _wanted(snapshot: Snapshot, ledger: NodeLedger) -> bool:

@@ -20,6 +20,7 @@ from webhook.cluster.api import Api
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.audit_scan import AuditScan
 from webhook.controllers.certificates import Certificates
+from webhook.controllers.claim_life import ClaimLife
 from webhook.controllers.clock import ServerClock
 from webhook.controllers.gates import Gates
 from webhook.controllers.holding import Holding
@@ -120,8 +121,12 @@ class Controllers:
         self.rollouts = RolloutStatus(api, cluster, log, now)
         self.roles = RbacSweep(api, cluster, policies, log, now)
         self.scan = AuditScan(api, cluster, policies, log, now)
+        self.life = ClaimLife(cluster, now)
+        ledgers = NodeLedgers(api, cluster, log, now)
+        ledgers.on_moments = self.life.written
         self._shared: dict[str, Shared] = {
-            "node ledgers": NodeLedgers(api, cluster, log),
+            "node ledgers": ledgers,
+            "claims": self.life,
             "gates": self.gates,
             "device taints": taints,
             "unscheduled pods": Unscheduled(

@@ -47,6 +47,7 @@ from webhook.server.service import Check, Service
 from webhook.store.journal import Journal, Limits
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
+from webhook.telemetry.moment_lines import MomentLines
 from webhook.telemetry.tracing import Tracing
 
 # Go keeps idle connections for 90 seconds; who closes first loses the request that is just being sent.
@@ -238,6 +239,8 @@ def _serve_live(
         service.gate_evidence = controllers.rollouts.gate_evidence
         controllers.rollouts.carried = service.slice_reviews.carried
         controllers.rollouts.tracing = tracing
+        controllers.life.refused = lambda: service.allocations.refused
+        controllers.life.on_moments.append(MomentLines(log, tracing).tell)
         controllers.roles.on_findings = service.metrics.role_findings
         controllers.observed.carried = service.slice_reviews.carried
         controllers.observed.dropped = service.slice_reviews.dropped
