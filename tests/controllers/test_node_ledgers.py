@@ -86,7 +86,7 @@ class World:
 
     def told(self) -> list[tuple[str, str, str]]:
         """Kind, claim and reason of the moments since it was asked last."""
-        told = [(each.kind, each.name, each.reason) for each in self.moments]
+        told: list[tuple[str, str, str]] = [(each.kind, each.name, each.reason) for each in self.moments]
         self.moments.clear()
         return told
 
