@@ -163,7 +163,7 @@ def test_objects_that_alone_take_more_than_there_is_room_for_are_not_copied_agai
 
 
 def test_one_folder_has_one_writer(tmp_path):
-    with journal(tmp_path), pytest.raises(JournalInUseError, match="another process writes its journal there"):
+    with journal(tmp_path), pytest.raises(JournalInUseError, match="another process writes there"):
         Journal(tmp_path, lambda: NOW)
     with journal(tmp_path) as told_to:
         told_to.put(pod("a"))

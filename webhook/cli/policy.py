@@ -1,4 +1,4 @@
-"""``allocguard policy``: check, test and export policies."""
+"""``allocguard policy``: check, test and export policies, and judge recorded decisions again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from webhook.cli import sources
 from webhook.cli.console import Unusable, note, out, problem, problems
 from webhook.cli.options import Where, cluster_options, now, output_option, policies_option
+from webhook.cli.policy_replay import replay
 
 if TYPE_CHECKING:
     from webhook.cluster.kinds import Kind
@@ -22,11 +23,15 @@ Examples:
   allocguard policy lint my-policies/
   allocguard policy test my-policies/
   allocguard policy export-vap | kubectl apply --server-side -f -
+  allocguard policy replay recording/ --journal journal/ --policies my-policies/
 \b
 docs/policies.md lists fields and facts; a set of your own starts best as a copy of the folder policies/."""
 )
 def policy() -> None:
     """Check, test and export policies. Without PATHS: the shipped set."""
+
+
+policy.add_command(replay)
 
 
 @policy.command(

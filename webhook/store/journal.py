@@ -68,7 +68,7 @@ class Journal:
         self._clock = clock
         self._tell = tell
         self._limits = limits or Limits()
-        self._lock_file = _locked(folder)
+        self._lock_file = locked(folder)
         self._segment: Segment | None = None
         self._carried = 0
         self._release: Release | None = None
@@ -286,14 +286,15 @@ class Journal:
                 total -= sizes[path]
 
 
-def _locked(folder: Path) -> TextIO:
+def locked(folder: Path) -> TextIO:
+    """The lock of ``folder``, which is made: as long as it is open, nobody else writes there. Raises OSError,
+    JournalInUseError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = open(folder / "lock", "a")  # noqa: SIM115 - held until the end
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise JournalInUseError(
-            f"{folder}: another process writes its journal there; give each its own folder"
-        ) from error
+        raise JournalInUseError(f"{folder}: another process writes there; give each its own folder") from error
     return file

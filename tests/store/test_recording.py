@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.admission.recordings import RecordingGuard, taken
+from webhook.admission import recorded_line
+from webhook.admission.action import apply
+from webhook.admission.decide import decide
+from webhook.admission.record import Record
+from webhook.kube.admission import raw_request, read_request
+from webhook.ledger.book import Book
+from webhook.store import recording as module
+from webhook.store.journal import JournalInUseError, Limits
+from webhook.store.recording import Recording, recordings
+
+Json = dict[str, Any]
+
+
+def decision(uid: str = "u") -> Record:
+    """An allocation that fits, judged."""
+    guard = RecordingGuard()
+    before = guard.sees({**taken("a", "1"), "status": {}})
+    raw = raw_request("UPDATE", taken("a", "1"), before, sub_resource="status", uid=uid)
+    verdict = decide(read_request(raw), "validate", guard.revision, guard.snapshot, Book(), guard.now)
+    return Record(verdict, apply(verdict), guard.now, 0.001)
+
+
+@contextmanager
+def recording(
+    folder: Path, limits: Limits | None = None, log: list[Json] | None = None, **options: Any
+) -> Iterator[Recording]:
+    def tell(level: str, event: str, **fields: Any) -> None:
+        if log is not None:
+            log.append({"level": level, "event": event, **fields})
+
+    made = Recording(folder, options.get("wanted", lambda _: True), tell, limits)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def written(folder: Path) -> list[str]:
+    """The UIDs of the reviews in it, in order."""
+    return [json.loads(line)["request"]["uid"] for path in recordings(folder) for line in path.read_text().splitlines()]
+
+
+def test_decisions_are_lines_in_order(tmp_path: Path) -> None:
+    with recording(tmp_path) as made:
+        for number in range(250):
+            made.record(decision(str(number)))
+        assert made.flush()
+        assert made.check() == ("recording", True, "ok, 250 decisions told")
+    assert written(tmp_path) == [str(number) for number in range(250)]
+    [path] = recordings(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_only_what_is_wanted_is_recorded(tmp_path: Path) -> None:
+    with recording(tmp_path, wanted=lambda record: record.request.uid == "b") as made:
+        for uid in "abc":
+            made.record(decision(uid))
+    assert written(tmp_path) == ["b"]
+
+
+def test_what_it_needs_of_a_decision_it_takes_at_once(tmp_path: Path) -> None:
+    with recording(tmp_path) as made:
+        record = decision()
+        made.record(record)
+        record.verdict.evaluation.facts.release()
+    assert written(tmp_path) == ["u"]
+
+
+def test_one_process_writes_to_a_folder(tmp_path: Path) -> None:
+    with recording(tmp_path), pytest.raises(JournalInUseError, match="another process writes there"):
+        Recording(tmp_path, lambda _: True)
+
+
+def test_each_start_begins_a_file_and_what_was_cut_off_stays_alone(tmp_path: Path) -> None:
+    with recording(tmp_path) as made:
+        made.record(decision("a"))
+    [path] = recordings(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:100])
+    with recording(tmp_path) as made:
+        made.record(decision("b"))
+    one, other = recordings(tmp_path)
+    assert one.read_bytes() == whole + whole[:100]
+    assert json.loads(other.read_text())["request"]["uid"] == "b"
+
+
+def test_files_are_begun_by_size_and_the_oldest_deleted(tmp_path: Path) -> None:
+    limits = Limits(segment=10_000, total=50_000)
+    with recording(tmp_path, limits) as made:
+        for number in range(100):
+            made.record(decision(str(number)))
+            made.flush()
+    paths = recordings(tmp_path)
+    assert len(paths) > 2
+    assert paths[0].name != "recording-00000001.json"
+    assert sum(path.stat().st_size for path in paths) <= limits.total + 2 * limits.segment
+    left = written(tmp_path)
+    assert left == [str(number) for number in range(100 - len(left), 100)]
+
+
+def test_files_older_than_they_may_be_go(tmp_path: Path) -> None:
+    with recording(tmp_path) as made:
+        made.record(decision("a"))
+    [path] = recordings(tmp_path)
+    old = time.time() - timedelta(days=8).total_seconds()
+    os.utime(path, (old, old))
+    with recording(tmp_path) as made:
+        made.record(decision("b"))
+    assert written(tmp_path) == ["b"]
+
+
+def test_a_full_disk_is_told_once_and_nothing_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is full in the middle of a line; once there is room again, every line is there, whole and once."""
+    full, real, log, failures = threading.Event(), os.write, list[Json](), list[int]()
+
+    def half(file: int, data: memoryview) -> int:
+        if threading.current_thread().name == "recording" and full.is_set():
+            real(file, data[:50])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(file, data)
+
+    monkeypatch.setattr(module.os, "write", half)
+    monkeypatch.setattr(module, "_PAUSES", (0.01,))
+    with recording(tmp_path, log=log) as made:
+        made.counted(failures.append)
+        made.record(decision("a"))
+        assert made.flush()
+        full.set()
+        begun = time.perf_counter()
+        made.record(decision("b"))
+        assert time.perf_counter() - begun < 0.1
+        assert not made.flush(0.2)
+        assert made.check() == ("recording", True, "ok, but it cannot be written: no space left on device")
+        full.clear()
+        made.record(decision("c"))
+        assert made.flush()
+        assert made.check()[2] == "ok, 3 decisions told"
+    assert written(tmp_path) == ["a", "b", "c"]
+    assert [each["event"] for each in log] == ["recording not written", "recording written again"]
+    assert failures == []
+
+
+def test_what_is_still_unwritten_at_the_end_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    failures: list[int] = []
+    with recording(tmp_path) as made:
+        made.counted(failures.append)
+        monkeypatch.setattr(module.os, "write", full)
+        for uid in "abc":
+            made.record(decision(uid))
+    assert sum(failures) == 3
+
+
+def test_more_than_can_wait_is_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, log, failures = threading.Event(), list[Json](), list[int]()
+    real = recorded_line.line
+
+    def slow(*arguments: Any) -> Json:
+        assert held.wait(10)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "line", slow)
+    monkeypatch.setattr(module, "WAITING", 5)
+    with recording(tmp_path, log=log) as made:
+        made.counted(failures.append)
+        made.record(decision("first"))
+        time.sleep(0.1)
+        for number in range(8):
+            made.record(decision(str(number)))
+        held.set()
+        assert made.flush()
+    assert written(tmp_path) == ["first", *"01234"]
+    assert sum(failures) == 3
+    assert [(each["event"], each["count"]) for each in log] == [("decisions not recorded", 3)]
+
+
+def test_a_decision_that_cannot_be_told_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, failures, real = list[Json](), list[int](), recorded_line.line
+
+    def broken(taken: Any, key: bytes) -> Json:
+        if taken.record.request.uid == "b":
+            raise KeyError("no such thing")
+        return real(taken, key)
+
+    monkeypatch.setattr(module, "line", broken)
+    with recording(tmp_path, log=log) as made:
+        made.counted(failures.append)
+        for uid in "abc":
+            made.record(decision(uid))
+    assert written(tmp_path) == ["a", "c"]
+    assert failures == [1]
+    assert log[0]["event"] == "decision not recorded"

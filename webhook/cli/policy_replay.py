@@ -1,0 +1,272 @@
+"""``allocguard policy replay``: recorded decisions, judged again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli import sources
+from webhook.cli.console import Unusable, note, out, paint, problem, wrapped
+from webhook.cli.options import Where, cluster_options, output_option, policies_option
+from webhook.cli.report import plural
+from webhook.kube.finding import one_line
+
+if TYPE_CHECKING:
+    from webhook.admission.replay import Past, Recorded, Told
+    from webhook.kube.raw import Json as Object
+    from webhook.policy.revision import Revision
+
+Json = dict[str, Any]
+
+# What is printed of differences; where policies are another set, nearly all may differ.
+_MOST_LINES = 200
+# Of the findings of one side of a difference.
+_MOST_FINDINGS = 5
+# No account depends on them, so the journal leaves them out, but lints of roles do.
+_NOT_KEPT = ("rbac.authorization.k8s.io",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a recording: its time, where it stands, and the line itself, which is parsed again when it is judged:
+    recordings are larger than what fits into memory as objects.
+    """
+
+    at: datetime
+    place: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Result:
+    total: int = 0
+    same: int = 0
+    different: list[Json] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    revisions: Counter[str] = field(default_factory=Counter)
+
+
+@click.command(
+    short_help="Judge recorded decisions again; tell what differs.",
+    epilog="""\b
+Examples:
+  allocguard policy replay recording/ --journal journal/
+  allocguard policy replay a/ b/ --journal a-journal/ --policies my-policies/ -o json | jq '.different[].claim'
+  allocguard policy replay recording/recording-00000007.json --cluster cluster.yaml
+\b
+Exit code 1: a decision comes out differently; 2: a line cannot be read. docs/recording.md says more.""",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="RECORDING...")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Judge each by what `serve --journal` had seen at its moment.",
+)
+@cluster_options
+@policies_option
+@output_option("text", "json", "yaml")
+def replay(
+    paths: tuple[str, ...],
+    journal: Path | None,
+    where: Where,
+    at: datetime,
+    policies: tuple[str, ...],
+    output: str,
+) -> int:
+    """Judge the decisions that `serve --record` has written again, each at its own time: with the same policies, to
+    prove that they come out again; with others, to see what would come out.
+
+    With --journal by what had been seen of the cluster at that moment; with --cluster or a live one by what is there
+    now, but for the object that was written, which is as it was before.
+    """
+    from webhook.cli.output import dump
+
+    named = bool(where.clusters) or where.named_live
+    if named == (journal is not None):
+        raise click.UsageError("needs --journal DIR, or --cluster or --kubeconfig: what to judge decisions by")
+    lines = sorted(_lines(paths), key=lambda each: each.at)
+    by = _Then(journal) if journal is not None else _Now(where)
+    revision = sources.revision(policies, by.policies)
+    result = _judged(lines, revision, by)
+    others = {name: count for name, count in result.revisions.items() if name.partition("-")[0] != revision.hash}
+    if others and not policies:
+        told = ", ".join(f"{plural(count, 'decision')} of {name}" for name, count in sorted(others.items()))
+        note(f"these policies are revision {revision.hash}, but were not when it was recorded: {told}")
+    value = {
+        "revision": revision.hash,
+        "total": result.total,
+        "same": result.same,
+        "different": result.different,
+        "skipped": dict(result.skipped),
+    }
+    out("\n".join(_text(value)) if output == "text" else dump(value, output))
+    return 1 if result.different else 0
+
+
+class _Then:
+    """What there was, by a journal."""
+
+    policies: Mapping[str, Object] = {}
+
+    def __init__(self, folder: Path) -> None:
+        from webhook.admission.replay import Past
+        from webhook.store.history import UnreadableJournalError, read_history
+
+        try:
+            found = read_history(folder)
+        except UnreadableJournalError as error:
+            raise Unusable(str(error)) from error
+        for gap in found.gaps:
+            lost = ", ".join(f"{count} of {kind}" for kind, count in gap["lost"].items())
+            note(f"{folder}: events were lost about {gap['observed']}: {lost}")
+        every = [*found.begins, *found.events]
+        self._begins = max((event.observed for event in (found.begins or every[:1])), default=None)
+        self._past: Past = Past(every)
+
+    def view(self, recorded: Recorded) -> tuple[Any, tuple[str, ...]]:
+        """The snapshot, and what of it is not known to be as it was."""
+        return self._past.view(recorded)
+
+    def skips(self, recorded: Recorded) -> str:
+        """Why a decision cannot be judged, empty where it can."""
+        if recorded.request.resource.group in _NOT_KEPT:
+            return "the journal has no roles and bindings"
+        if self._begins is None or recorded.at < self._begins:
+            return "older than the journal"
+        return ""
+
+
+class _Now:
+    """What there is."""
+
+    def __init__(self, where: Where) -> None:
+        from webhook.cluster.files import Cluster
+
+        self._cluster = sources.cluster(where)
+        self.policies: Mapping[str, Object] = {} if isinstance(self._cluster, Cluster) else self._cluster.policies
+
+    def view(self, recorded: Recorded) -> tuple[Any, tuple[str, ...]]:
+        """The snapshot; everything in it may be otherwise than it was."""
+        from webhook.admission.replay import before
+
+        return before(recorded.request, self._cluster.snapshot_for(recorded.request.object)), ()
+
+    def skips(self, recorded: Recorded) -> str:
+        """Nothing is skipped."""
+        return ""
+
+
+def _lines(paths: Sequence[str]) -> Iterator[_Line]:
+    """The lines of recordings; what is none is told, with its place."""
+    for name, data in sources.contents(paths):
+        start = number = 0
+        while start < len(data):
+            end = data.find(b"\n", start)
+            whole, end = end >= 0, len(data) if end < 0 else end
+            number += 1
+            each, start = data[start:end], end + 1
+            if not each.strip():
+                continue
+            place = f"{name}:{number}"
+            try:
+                yield _Line(_read(each).at, place, each)
+            except ValueError as error:
+                fix = "" if whole else "; it may be cut off"
+                problem(f"{place}: {error}{fix}; a line is what `serve --record` writes")
+
+
+def _read(data: bytes) -> Recorded:
+    import orjson
+
+    from webhook.admission.replay import read_recorded
+
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {str(error).partition(':')[0]}") from error
+    return read_recorded(value)
+
+
+def _judged(lines: Sequence[_Line], revision: Revision, by: _Then | _Now) -> _Result:
+    from webhook.admission.replay import again
+    from webhook.facts.times import stamp
+    from webhook.ledger.book import Book
+
+    book, result = Book(), _Result()
+    for line in lines:
+        recorded = _read(line.data)
+        result.total += 1
+        result.revisions[recorded.revision] += 1
+        if reason := by.skips(recorded):
+            result.skipped[reason] += 1
+            continue
+        snapshot, unknown = by.view(recorded)
+        told = again(recorded, revision, snapshot, book)
+        if told.same(recorded.was):
+            result.same += 1
+            continue
+        request = recorded.request
+        claim = f"{request.namespace}/{request.name}" if request.kind.name == "ResourceClaim" else ""
+        result.different.append(
+            {
+                "uid": request.uid,
+                "claim": claim,
+                "what": " ".join((request.operation, "/".join(filter(None, (request.resource.name, request.name))))),
+                "endpoint": recorded.endpoint,
+                "at": stamp(recorded.at, "microseconds"),
+                "place": line.place,
+                "revision": recorded.revision,
+                "was": _side(recorded.was),
+                "now": _side(told),
+                "unknown": list(unknown),
+            }
+        )
+    return result
+
+
+def _side(told: Told) -> Json:
+    return {
+        "outcome": told.outcome,
+        "findings": list(told.findings),
+        "errors": list(told.errors),
+        "patch": list(told.patch),
+    }
+
+
+def _text(value: Json) -> Iterator[str]:
+    different = value["different"]
+    for each in different[:_MOST_LINES]:
+        name = f"claim {each['claim']}" if each["claim"] else each["what"]
+        yield one_line(f"{paint('different', 'yellow')}  {each['at']}  {name} (review {each['uid']}, {each['place']})")
+        for side in ("was", "now"):
+            yield from _side_lines(side, each[side])
+        if each["unknown"]:
+            yield f"  not in the journal as it was seen: {one_line(', '.join(each['unknown'][:_MOST_FINDINGS]))}"
+    if len(different) > _MOST_LINES:
+        yield f"and {len(different) - _MOST_LINES} more; -o json has them all"
+    for reason, count in value["skipped"].items():
+        yield f"not judged again: {plural(count, 'decision')}, {reason}"
+    judged = value["same"] + len(different)
+    word = paint("the same", "green", bold=True) if not different else paint("not the same", "red", bold=True)
+    yield f"{word}: {plural(judged, 'decision')}, {len(different) or 'none'} different, revision {value['revision']}"
+
+
+def _side_lines(side: str, told: Json) -> Iterator[str]:
+    yield f"  {side}: {told['outcome']}"
+    for each in told["findings"][:_MOST_FINDINGS]:
+        path = f": {each.get('path')}" if each.get("path") else ""
+        text = f"{each.get('policy')}/{each.get('rule')}{path}: {each.get('message') or each.get('does')}"
+        yield from wrapped(one_line(text), " " * 7, " " * 9)
+    if len(told["findings"]) > _MOST_FINDINGS:
+        yield f"       and {len(told['findings']) - _MOST_FINDINGS} more"
+    if told["errors"]:
+        yield f"       failed: {one_line(', '.join(told['errors'][:_MOST_FINDINGS]))}"
+    if told["patch"]:
+        yield f"       patch: {one_line(', '.join(told['patch'][:_MOST_FINDINGS]))}"

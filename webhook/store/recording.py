@@ -1,0 +1,215 @@
+"""The recording: decisions as lines of JSON, in a folder of files that keep a bounded size and age.
+
+Written in a thread of its own, as the journal is. Whoever tells it of a decision never waits and never fails: what
+cannot be written is counted, told once, and lost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from webhook.admission.record import Record
+from webhook.admission.recorded_line import Taken, line, take
+from webhook.ledger.recorded import encoded
+from webhook.store.journal import Limits, locked
+
+# Decisions that may wait to be written, a few seconds of a busy server. Each keeps the view alive that it was made on.
+WAITING: Final = 2_000
+# Decisions of one write.
+_BATCH: Final = 100
+# Between tries where nothing can be written, seconds.
+_PAUSES: Final = (0.2, 1.0, 5.0)
+_NAME: Final = re.compile(r"recording-(\d{8})\.json")
+# For whoever runs the guard: users, names and places are in it.
+_MODE: Final = 0o600
+
+
+class Recording:
+    """Writes to files of ``folder``, which is made. ``wanted`` says whether a decision is recorded, ``tell`` writes a
+    line of the log. Raises OSError for a folder that cannot be used, JournalInUseError.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        wanted: Callable[[Record], bool],
+        tell: Callable[..., object] = lambda *_, **__: None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self._tell = tell
+        self._limits = limits or Limits()
+        self._lock_file = locked(folder)
+        self._key = secrets.token_bytes(32)
+        self._file: int | None = None
+        self._size = 0
+        self._begun = 0.0
+        self._items: deque[Taken] = deque()
+        self._lost = self._failures = 0
+        self._more = threading.Condition()
+        self._accepted = self._written = 0
+        self._ending = False
+        self._problem = ""
+        self._count: Callable[[int], object] | None = None
+        self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
+        self._thread.start()
+
+    def record(self, record: Record) -> None:
+        """Take in a decision, where it is to be recorded."""
+        if not self._wanted(record):
+            return
+        with self._more:
+            if len(self._items) >= WAITING:
+                self._lost += 1
+                return
+            self._items.append(take(record))
+            self._accepted += 1
+            self._more.notify_all()
+
+    def counted(self, count: Callable[[int], object]) -> None:
+        """Have ``count`` called with the number of what could not be written, from the beginning on."""
+        with self._more:
+            self._count = count
+            if self._failures:
+                count(self._failures)
+
+    def check(self) -> tuple[str, bool, str]:
+        """(check, whether it is fine, what to know) for ``/readyz``: a recording that fails stops nothing."""
+        problem = self._problem
+        return ("recording", True, f"ok, but {problem}" if problem else f"ok, {self._written} decisions told")
+
+    def flush(self, seconds: float = 10.0) -> bool:
+        """Wait until what was told up to now is written; whether it is."""
+        with self._more:
+            wanted = self._accepted
+            return self._more.wait_for(lambda: self._written >= wanted, seconds)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Write what waits, for ``seconds`` at most, and end."""
+        with self._more:
+            self._ending = True
+            self._more.notify_all()
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self._lock_file.close()
+
+    def _work(self) -> None:
+        tries = 0
+        batch: list[bytes] = []
+        count = 0
+        while True:
+            if not batch:
+                count, batch = self._next()
+                if not batch and self._ended():
+                    break
+            try:
+                self._write(b"".join(batch))
+            except OSError as error:
+                self._failed(error)
+                with self._more:
+                    if self._ending:
+                        self._failing(count + len(self._items))
+                        break
+                    self._more.wait_for(lambda: self._ending, _PAUSES[min(tries, len(_PAUSES) - 1)])
+                tries += 1
+                continue
+            if tries:
+                self._tell("info", "recording written again")
+            tries, self._problem, batch = 0, "", []
+            with self._more:
+                self._written += count
+                self._more.notify_all()
+        self._shut()
+
+    def _ended(self) -> bool:
+        with self._more:
+            return self._ending and not self._items and not self._lost
+
+    def _next(self) -> tuple[int, list[bytes]]:
+        """The next lines, and of how many decisions: one that cannot be told is counted as lost."""
+        with self._more:
+            self._more.wait_for(lambda: self._items or self._lost or self._ending)
+            taken = [self._items.popleft() for _ in range(min(_BATCH, len(self._items)))]
+            lost, self._lost = self._lost, 0
+        if lost:
+            self._tell("warning", "decisions not recorded", count=lost)
+        lines = []
+        for each in taken:
+            try:
+                lines.append(encoded(line(each, self._key)) + b"\n")
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one decision must not end the recording
+                lost += 1
+                self._tell("error", "decision not recorded", message=f"{type(error).__name__}: {error}"[:500])
+        with self._more:
+            self._failing(lost)
+        return len(taken), lines
+
+    def _failing(self, number: int) -> None:
+        """Count what is lost; to be called with the lock."""
+        self._failures += number
+        if self._count is not None and number:
+            self._count(number)
+
+    def _failed(self, error: OSError) -> None:
+        reason = (error.strerror or str(error)).lower()
+        if not self._problem:
+            self._tell("error", "recording not written", message=reason, folder=str(self._folder))
+        self._problem = f"it cannot be written: {reason}"
+        if self._file is not None:
+            # The lines of a write that was cut off are written again, whole.
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+        self._shut()
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._file is None:
+            self._open()
+        assert self._file is not None
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+        self._size += len(data)
+        self._tidy()
+
+    def _open(self) -> None:
+        """Begin another file: the last one may end within a line."""
+        known = recordings(self._folder)
+        number = int(_NAME.fullmatch(known[-1].name)[1]) + 1 if known else 1  # type: ignore[index]  # it matches
+        path = self._folder / f"recording-{number:08d}.json"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
+        self._size, self._begun = 0, time.time()
+
+    def _shut(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def _tidy(self) -> None:
+        """End the file where it is large or old enough, and delete the oldest ones."""
+        limits, now = self._limits, time.time()
+        if self._size > limits.segment or now - self._begun > limits.age.total_seconds() / 10:
+            self._shut()
+        found = [(path, path.stat()) for path in recordings(self._folder)]
+        total = sum(status.st_size for _, status in found)
+        for path, status in found[:-1]:
+            if total > limits.total or now - status.st_mtime > limits.age.total_seconds():
+                path.unlink()
+                total -= status.st_size
+
+
+def recordings(folder: Path) -> list[Path]:
+    """The files of the recording in ``folder``, in order. Raises OSError."""
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
