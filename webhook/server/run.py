@@ -42,10 +42,12 @@ from webhook.controllers.write_alerts import WriteAlerts, claim_writers
 from webhook.server.app import build, watching
 from webhook.server.audit import AuditSink
 from webhook.server.connection import Connection
+from webhook.server.recorded import Recorded
 from webhook.server.reserving import Reserving
 from webhook.server.service import Check, Service
 from webhook.store.journal import Journal, Limits
 from webhook.store.policies import PolicyStore, shipped
+from webhook.store.recording import Recording
 from webhook.telemetry.log import Log
 from webhook.telemetry.moment_lines import MomentLines
 from webhook.telemetry.tracing import Tracing
@@ -89,7 +91,8 @@ class Settings:
     Without ``cluster`` it is live, by ``kubeconfig`` and ``context`` as kubectl would have it. It registers itself
     where it has a ``service`` (``NAMESPACE/NAME[:PORT]``) or ``url`` to register; ``secret`` (``NAMESPACE/NAME``) is
     where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing. ``journal`` is the folder where
-    what is seen of the cluster is kept, within ``limits``; ``otlp_endpoint`` is where spans go. ``audit_token`` is the
+    what is seen of the cluster is kept, within ``limits``; ``record`` is where decisions are recorded, and of those
+    that nobody will ask about the part ``record_ratio``; ``otlp_endpoint`` is where spans go. ``audit_token`` is the
     file with the token that senders of audit events show, ``audit_log`` one of such events to follow.
     """
 
@@ -112,6 +115,8 @@ class Settings:
     namespace: str = "allocguard-system"
     journal: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    record: Path | None = None
+    record_ratio: float = 0.1
     otlp_endpoint: str | None = None
     audit_token: Path | None = None
     audit_log: Path | None = None
@@ -127,6 +132,7 @@ def serve(settings: Settings, log: Log | None = None) -> None:
         # The first process of a container ignores a SIGTERM that nobody handles.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     journal: Journal | None = None
+    recording: Recording | None = None
     clock = ServerClock(log, _now)
     now = settings.clock or clock.now
     try:
@@ -134,28 +140,36 @@ def serve(settings: Settings, log: Log | None = None) -> None:
         if settings.journal is not None:
             # The events of a clock that stands still would have no order.
             journal = Journal(settings.journal, clock.now, log.write, settings.limits)
+        if settings.record is not None:
+            recording = Recording(settings.record, Recorded(settings.record_ratio), log.write)
         if settings.cluster:
             cluster = Cluster(settings.cluster, settings.minor, settings.gates, journal)
-            service = Service(policies, cluster, log, now, checks=lambda: _journal_checks(journal))
+            service = Service(policies, cluster, log, now, checks=lambda: _kept_checks(journal, recording))
             # Nobody would let the pods go.
             service.may_hold = lambda: False
-            _count(service, journal)
+            _record(service, journal, recording)
             _serve_files(settings, service)
         else:
-            _serve_live(settings, policies, log, journal, clock)
+            _serve_live(settings, policies, log, journal, recording, clock)
     finally:
+        if recording is not None:
+            recording.close()
         if journal is not None:
             journal.close()
         log.close()
 
 
-def _journal_checks(journal: Journal | None) -> list[Check]:
-    return [] if journal is None else [journal.check()]
+def _kept_checks(*kept: Journal | Recording | None) -> list[Check]:
+    return [each.check() for each in kept if each is not None]
 
 
-def _count(service: Service, journal: Journal | None) -> None:
+def _record(service: Service, journal: Journal | None, recording: Recording | None) -> None:
+    """Count what the journal and the recording cannot write, and have decisions recorded."""
     if journal is not None:
         journal.counted(service.metrics.journal_failure)
+    if recording is not None:
+        recording.counted(service.metrics.recording_failure)
+        service.on_record.append(recording.record)
 
 
 def _serve_files(settings: Settings, service: Service) -> None:
@@ -192,7 +206,12 @@ def _audited(settings: Settings, service: Service, alerts: WriteAlerts) -> dict[
 
 
 def _serve_live(
-    settings: Settings, policies: PolicyStore, log: Log, journal: Journal | None, clock: ServerClock
+    settings: Settings,
+    policies: PolicyStore,
+    log: Log,
+    journal: Journal | None,
+    recording: Recording | None,
+    clock: ServerClock,
 ) -> None:
     """Serve with a view of the live cluster, and the controllers that were asked for, in a thread of their own."""
     tracing = Tracing(settings.otlp_endpoint, log)
@@ -228,9 +247,9 @@ def _serve_live(
             log,
             now,
             ages,
-            lambda: [*controllers.checks(), *_journal_checks(journal), *ended],
+            lambda: [*controllers.checks(), *_kept_checks(journal, recording), *ended],
         )
-        _count(service, journal)
+        _record(service, journal, recording)
         cluster.on_policies = service.take_policies
         cluster.on_stale = service.metrics.stale
         controllers.gates.on_release = service.metrics.released
