@@ -115,6 +115,19 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
     help="How long the journal is kept at most.",
 )
 @click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Record decisions in this folder, for `policy replay`; made when missing. No secret is in it.",
+)
+@click.option(
+    "--record-ratio",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    help="Of how many objects every decision is recorded; what is refused, held or not judged always is.",
+)
+@click.option(
     "--otlp-endpoint",
     type=Url("http", "https"),
     envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -157,6 +170,8 @@ def serve(
     journal: Path | None,
     journal_size: int,
     journal_days: int,
+    record: Path | None,
+    record_ratio: float,
     otlp_endpoint: str | None,
     audit_token: Path | None,
     audit_log: Path | None,
@@ -210,6 +225,8 @@ def serve(
             namespace=namespace,
             journal=journal,
             limits=limits(journal_size, journal_days),
+            record=record,
+            record_ratio=record_ratio,
             otlp_endpoint=otlp_endpoint,
             audit_token=audit_token,
             audit_log=audit_log,
