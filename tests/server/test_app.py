@@ -192,3 +192,60 @@ def test_names_of_registrations_are_few_labels(tmp_path: Path) -> None:
     assert 'endpoint="validate/r0"' in text
     assert f'endpoint="validate/r{app.MAX_TAILS}"' not in text
     assert 'endpoint="validate/other"' in text
+
+
+def scrapes(made: Service, *accepts: dict[str, str]) -> list[httpx.Response]:
+    async def get() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(build(made))
+        async with httpx.AsyncClient(transport=transport, base_url="https://x") as client:
+            return [await client.get("/metrics", headers={"accept-encoding": "identity", **each}) for each in accepts]
+
+    return asyncio.run(get())
+
+
+# What Prometheus 3 sends.
+SCRAPER = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "exemplars"),
+    [
+        (SCRAPER, True),
+        ("application/openmetrics-text", True),
+        ("text/plain, Application/OpenMetrics-Text ; version=1.0.0", True),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text;q=0, text/plain", False),
+        ("application/openmetrics-text;version=x.y;q=0.0", False),
+        ("*/*", False),
+        ("", False),
+        (",;=,;q=0;;\x7f", False),
+    ],
+)
+def test_exemplars_are_for_those_who_know_them(tmp_path: Path, accept: str, exemplars: bool) -> None:
+    made, _ = service(tmp_path)
+    made.metrics.finding("allocations", "node-overcommit", "Deny", "c1a1000100004000800000000000000a")
+    (answer,) = scrapes(made, {"accept": accept})
+    kind = "application/openmetrics-text; version=1.0.0" if exemplars else "text/plain; version=0.0.4"
+    assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+    assert answer.text.endswith("# EOF\n") is exemplars
+    assert ('trace_id="c1a1000100004000800000000000000a"' in answer.text) is exemplars
+    assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+@pytest.mark.parametrize(("encodings", "zipped"), [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False)])
+def test_metrics_come_compressed_to_those_who_ask_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encodings: str, zipped: bool
+) -> None:
+    monkeypatch.setattr(app, "PART", 500)
+    made, _ = service(tmp_path)
+    plain, packed = scrapes(made, {}, {"accept-encoding": encodings})
+    assert packed.headers.get("content-encoding") == ("gzip" if zipped else None)
+    sizes = [int(answer.headers["content-length"]) for answer in (plain, packed)]
+    assert (sizes[1] < sizes[0] / 2) is zipped
+    # Ages go on between the two.
+    assert [line.split(" ")[0] for line in plain.text.splitlines()] == [
+        line.split(" ")[0] for line in packed.text.splitlines()
+    ]

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bench import fleet
 from tests.facts.test_zone_choice import cluster, cpus, gpus
@@ -8,23 +12,38 @@ from tests.ledger.builders import container, old, pod
 from webhook.facts.gates_found import GateEvidence
 from webhook.kube.core import GATE
 from webhook.kube.release import Release
-from webhook.kube.snapshot import build
-from webhook.ledger.book import Book
-from webhook.server.gauges import gauges
+from webhook.kube.snapshot import Snapshot, build
+from webhook.server import gauges as subject
+from webhook.server.gauges import Gauges
 from webhook.store.policies import PolicyStore, shipped
+from webhook.telemetry.metrics import Metrics
 
 POLICIES = PolicyStore([shipped()])
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 EVIDENCE = GateEvidence(probe=False)
 
 
-def samples(*extra: dict[str, object], **refused: str) -> dict[tuple[str, ...], float]:
-    snapshot = build([*fleet.cluster(2), *extra], Release(36))
+def made(snapshot: Callable[[], Snapshot], now: Callable[[], datetime] = lambda: NOW, **refused: str) -> Gauges:
+    return Gauges(POLICIES, snapshot, now, lambda: {"ResourceSlice": 0.25}, lambda: refused, lambda: EVIDENCE)
+
+
+def shown(gauges: Gauges) -> dict[tuple[str, ...], float]:
+    """What a scraper reads: name and labels, in the order of their names but for these, and value."""
+    text = Metrics(gauges.families, gauges.lines).text().decode()
+    order = ("node", "driver", "zone", "pool", "component", "resource", "source")
     return {
-        (sample.name.removeprefix("allocguard_"), *sample.labels.values()): sample.value
-        for family in gauges(POLICIES, snapshot, Book(), NOW, {"ResourceSlice": 0.25}, refused, EVIDENCE)
+        (
+            sample.name.removeprefix("allocguard_"),
+            *(sample.labels[label] for label in sorted(sample.labels, key=lambda label: (*order, label).index(label))),
+        ): sample.value
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def samples(*extra: dict[str, object], **refused: str) -> dict[tuple[str, ...], float]:
+    snapshot = build([*fleet.cluster(2), *extra], Release(36))
+    return shown(made(lambda: snapshot, **refused))
 
 
 def test_accounts_by_node_zone_resource_and_source() -> None:
@@ -106,6 +125,74 @@ def test_the_gate_of_each_component() -> None:
 def test_a_pod_whose_zone_is_to_be_chosen_says_so() -> None:
     gated = pod("p", container(claims=("g",)), claims=("g",), node_name="")
     gated["spec"]["schedulingGates"] = [{"name": GATE}]
-    found = gauges(POLICIES, cluster(cpus(), gpus(old("4")), gated), Book(), NOW, {}, {}, EVIDENCE)
-    rows = [sample for family in found for sample in family.samples if sample.name == "allocguard_pods_gated"]
-    assert [(sample.labels, sample.value) for sample in rows] == [({"reason": "zone-to-choose"}, 1)]
+    found = shown(made(lambda: cluster(cpus(), gpus(old("4")), gated)))
+    assert {key: found[key] for key in found if key[0] == "pods_gated"} == {("pods_gated", "zone-to-choose"): 1}
+
+
+def test_how_long_the_oldest_of_them_has_waited() -> None:
+    cpu, late = f"cpu.{fleet.DOMAIN}", fleet.claim(2)
+    late["metadata"]["creationTimestamp"] = "2026-11-21T08:59:00Z"
+    assert samples()["claims_pending_oldest_seconds", cpu, "unscheduled"] == 24 * 3600
+    only = build([*fleet.classes(), late, fleet.pod(2, "claim-2")], Release(36))
+    assert shown(made(lambda: only))["claims_pending_oldest_seconds", cpu, "no-device-yet"] == 60
+    nobody = build([*fleet.classes(), late], Release(36))
+    assert not [key for key in shown(made(lambda: nobody)) if key[0] == "claims_pending_oldest_seconds"]
+
+
+def test_a_scrape_looks_itself_where_that_is_quick() -> None:
+    worlds = [build(fleet.cluster(1), Release(36)), build(fleet.cluster(2), Release(36))]
+    gauges = made(lambda: worlds[0])
+    gauges.keep()
+    assert ("ledger_capacity", fleet.name(1), "", "cpu") not in shown(gauges)
+    worlds.pop(0)
+    assert ("ledger_capacity", fleet.name(1), "", "cpu") in shown(gauges)
+
+
+def test_a_scrape_takes_what_is_kept_up_where_a_look_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds, nows = [build(fleet.cluster(1), Release(36)), build(fleet.cluster(2), Release(36))], [NOW]
+    monkeypatch.setattr(subject, "QUICK", 0.0)
+    gauges = made(lambda: worlds[0], lambda: nows[0])
+    gauges.keep()
+    worlds.pop(0)
+    nows[0] = NOW + timedelta(seconds=7)
+    found = shown(gauges)
+    assert ("ledger_capacity", fleet.name(1), "", "cpu") not in found
+    # Ages go on.
+    assert found["mapping_age_seconds", f"cpu.{fleet.DOMAIN}", fleet.name(0)] == 24 * 3600 + 7
+    gauges.keep()
+    assert ("ledger_capacity", fleet.name(1), "", "cpu") in shown(gauges)
+    # Whoever kept them up has given up.
+    worlds[:] = [build(fleet.cluster(3), Release(36))]
+    monkeypatch.setattr(subject, "GIVEN_UP", 0.0)
+    assert ("ledger_capacity", fleet.name(2), "", "cpu") in shown(gauges)
+
+
+def test_nothing_is_kept_up_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def world() -> Snapshot:
+        looks.append(1)
+        return build(fleet.cluster(1), Release(36))
+
+    gauges = made(world)
+    gauges.keep()
+    gauges.keep()
+    assert len(looks) == 1
+    shown(gauges)
+    gauges.keep()
+    assert len(looks) == 3
+    monkeypatch.setattr(subject, "GIVEN_UP", 0.0)
+    gauges.keep()
+    assert len(looks) == 3
+
+
+def test_a_look_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "_WORK", 0.0)
+    snapshot = build(fleet.cluster(2), Release(36))
+    gauges = made(lambda: snapshot)
+    gauges.ended = True
+    assert gauges.keep() == subject.EVERY
+    assert not gauges._seen
+    gauges.ended = False
+    gauges.keep()
+    assert ("ledger_capacity", fleet.name(1), "", "cpu") in shown(gauges)

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from webhook.telemetry.metrics import Metrics, gauge
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
+
+from webhook.telemetry.lines import heading
+from webhook.telemetry.metrics import MAX_SAMPLES, Metrics, gauge
 
 
 def lines(metrics: Metrics) -> list[str]:
@@ -89,7 +93,7 @@ def test_findings_about_roles_are_those_of_the_last_look() -> None:
     assert not [line for line in lines(metrics) if line.startswith("allocguard_rbac_findings{")]
 
 
-def test_failed_status_writes_and_audit_events():
+def test_failed_status_writes_and_audit_events() -> None:
     metrics = Metrics()
     assert 'allocguard_audit_events_total{outcome="failed"} 0.0' in lines(metrics)
     metrics.audit_events("failed", 3)
@@ -132,3 +136,77 @@ def test_when_certificates_end() -> None:
     line = next(line for line in lines(metrics) if line.startswith("allocguard_certificate_expiry_timestamp_seconds{"))
     assert line.startswith('allocguard_certificate_expiry_timestamp_seconds{use="serving"} ')
     assert float(line.split()[-1]) == end.timestamp()
+
+
+TRACE = "c1a1000100004000800000000000000a"
+
+
+def exemplars(metrics: Metrics) -> dict[str, set[str]]:
+    """By name of the sample the traces that it shows, as an OpenMetrics scraper reads them."""
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(b"".join(metrics.pieces(exemplars=True)).decode()):
+        for sample in family.samples:
+            if sample.exemplar is not None:
+                found.setdefault(sample.name, set()).add(sample.exemplar.labels["trace_id"])
+    return found
+
+
+def test_what_concerns_one_claim_shows_its_trace() -> None:
+    metrics = Metrics()
+    metrics.review("validate", "resourceclaims/status", "UPDATE", "denied", 0.01, TRACE)
+    metrics.finding("allocations", "node-overcommit", "Deny", TRACE)
+    metrics.reservation("failed", 0.01, TRACE)
+    metrics.placement("d.example", "unfit", TRACE)
+    metrics.duplicate("d.example", TRACE)
+    metrics.write_failure("kubelet", "status-role-missing", TRACE)
+    names = [
+        "admission_reviews_total",
+        "admission_duration_seconds_bucket",
+        "findings_total",
+        "reservations_total",
+        "reservation_duration_seconds_bucket",
+        "numa_placement_checks_total",
+        "duplicate_charges_refused_total",
+        "status_write_failures_total",
+    ]
+    assert exemplars(metrics) == {f"allocguard_{name}": {TRACE} for name in names}
+
+
+def test_what_concerns_no_claim_shows_none() -> None:
+    metrics = Metrics()
+    metrics.review("validate", "pods", "CREATE", "denied", 0.01)
+    metrics.finding("slices", "key-unknown", "Deny")
+    assert exemplars(metrics) == {}
+
+
+def test_the_old_format_has_the_same_samples_and_no_exemplar() -> None:
+    metrics = Metrics(
+        lambda: [gauge("rollout_hold", "held", ["driver"], [(["d"], 1)])],
+        lambda _: [heading("things", "things"), b"allocguard_things 1.0\n"],
+    )
+    metrics.finding("allocations", "node-overcommit", "Deny", TRACE)
+    text = metrics.text().decode()
+    assert TRACE not in text
+    assert "# EOF" not in text
+    old = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in plain_families(text)
+        for sample in family.samples
+    }
+    made = b"".join(metrics.pieces(exemplars=True)).decode()
+    assert made.endswith("# EOF\n")
+    new = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(made)
+        for sample in family.samples
+    }
+    assert old == new
+    assert new["allocguard_things",] == new["allocguard_rollout_hold", ("driver", "d")] == 1
+
+
+def test_a_family_that_is_computed_ends_somewhere() -> None:
+    rows = [([f"driver-{number}"], 1.0) for number in range(MAX_SAMPLES + 5)]
+    metrics = Metrics(lambda: [gauge("rollout_hold", "held", ["driver"], [(["\ud800"], 1.0), *rows])])
+    found = lines(metrics)
+    assert len([line for line in found if line.startswith("allocguard_rollout_hold{")]) == MAX_SAMPLES
+    assert 'allocguard_series_dropped_total{metric="rollout_hold"} 6.0' in lines(metrics)

@@ -80,14 +80,14 @@ def pool_state(
         if phase == "Fresh" and stale:
             phase = "Rebuilding"
         reasons += stale
-    stale_view = _stale(snapshot, rollout, now)
-    if stale_view is not None:
-        phase, reasons = "Unknown", [stale_view]
+    behind = stale_view(snapshot, rollout, now)
+    if behind is not None:
+        phase, reasons = "Unknown", [behind]
     since = max((item.created for item in seen.kept), default="")
     return PoolState(driver, pool, node, phase, tuple(reasons), tuple(notes), offered, since)
 
 
-def _stale(snapshot: Snapshot, rollout: DriverRollout | None, now: datetime) -> Reason | None:
+def stale_view(snapshot: Snapshot, rollout: DriverRollout | None, now: datetime) -> Reason | None:
     """What is too old to say anything by: the view of a kind that phases are made from."""
     window = rollout.window if rollout is not None else DEFAULT_WINDOW
     ages = {kind: (now - seen).total_seconds() for kind in _EVIDENCE if (seen := snapshot.seen.get(kind)) is not None}

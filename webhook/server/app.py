@@ -6,17 +6,19 @@ import asyncio
 import json
 import re
 import time
+import zlib
+from collections.abc import AsyncIterator
 from functools import lru_cache
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from webhook.admission.decode import BadReview
 from webhook.server.connection import WHOLE
 from webhook.server.service import NotReady, Reply, Service
-from webhook.telemetry.metrics import CONTENT_TYPE
+from webhook.telemetry.metrics import CONTENT_TYPE, OPENMETRICS
 
 # Of an object of 3 MiB, the API server's own limit, an update brings two, and a little around them.
 MAX_BODY = 7 * 1024 * 1024
@@ -29,10 +31,14 @@ DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 10.0, 30.0
 # The part of it after which an answer would hardly arrive in time.
 SPENT = 0.8
 
+# Of an answer with metrics, what is encrypted and sent between two reviews.
+PART = 64 * 1024
+
 # Path tails become labels of metrics: a name, and no more different ones than a registration has.
 MAX_TAILS = 32
 _TAIL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
+_REFUSED_QUALITY = re.compile(r"q=0(\.0*)?")
 _TIMEOUT = re.compile(rb"(?:^|&)timeout=([^&]*)")
 _DURATION = re.compile(rb"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {b"h": 3600.0, b"m": 60.0, b"s": 1.0, b"ms": 0.001}
@@ -221,11 +227,52 @@ def watching(service: Service) -> list[Route]:
         lines.append("readyz check passed" if ready else "readyz check failed")
         return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
 
-    async def metrics(_: HttpRequest) -> Response:
+    async def metrics(http: HttpRequest) -> Response:
+        # Whoever prefers something else takes this too: its samples are the same.
+        exemplars = OPENMETRICS.partition(";")[0] in _accepted(http, "accept")
+        zipped = "gzip" in _accepted(http, "accept-encoding")
         async with scraping:
-            return Response(await asyncio.to_thread(service.metrics.text), media_type=CONTENT_TYPE)
+            parts = await asyncio.to_thread(lambda: _parts(service.metrics.pieces(exemplars), zipped))
+        headers = {"content-length": str(sum(map(len, parts))), "vary": "accept, accept-encoding"}
+        headers |= {"content-encoding": "gzip"} if zipped else {}
+
+        async def body() -> AsyncIterator[bytes]:
+            # One after the other: reviews that come meanwhile do not wait until all of them are encrypted.
+            for part in parts:
+                yield part
+                await asyncio.sleep(0)
+
+        return StreamingResponse(body(), media_type=OPENMETRICS if exemplars else CONTENT_TYPE, headers=headers)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+
+
+def _accepted(http: HttpRequest, header: str) -> set[str]:
+    """What a header lists, but for what it refuses."""
+    found: set[str] = set()
+    for each in ",".join(http.headers.getlist(header)).lower().split(","):
+        name, *parameters = [part.strip() for part in each.split(";")]
+        if not any(_REFUSED_QUALITY.fullmatch(parameter) for parameter in parameters):
+            found.add(name)
+    return found
+
+
+def _parts(pieces: list[bytes], zipped: bool) -> list[bytes]:
+    """``pieces`` in parts of a size that is sent at once, compressed where that is accepted."""
+    packer = zlib.compressobj(1, wbits=31) if zipped else None
+    parts: list[bytes] = []
+    gathered: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= PART:
+            whole = b"".join(gathered)
+            parts.append(whole if packer is None else packer.compress(whole))
+            gathered, size = [], 0
+    whole = b"".join(gathered)
+    parts.append(whole if packer is None else packer.compress(whole) + packer.flush())
+    return [part for part in parts if part]
 
 
 def readiness(service: Service) -> list[tuple[str, bool, str]]:

@@ -28,7 +28,7 @@ from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.server.allocations import Allocations
 from webhook.server.audit import AuditSink
-from webhook.server.gauges import gauges
+from webhook.server.gauges import Gauges
 from webhook.server.reserving import Reserving, Wanted
 from webhook.server.slice_reviews import SliceReviews
 from webhook.store.policies import PolicyStore
@@ -113,14 +113,15 @@ class Service:
         self.audit: AuditSink | None = None
         self.checks = checks
         self._looked = time.monotonic()
-        ages = ages or (lambda: dict.fromkeys(KINDS, time.monotonic() - self._looked))
-        # Scrapes run in a thread of their own; a book is one thread's.
-        scraped = Book()
-        self.metrics = Metrics(
-            lambda: gauges(
-                policies, cluster.snapshot, scraped, clock(), ages(), self.allocations.refused, self.gate_evidence()
-            )
+        self.gauges = Gauges(
+            policies,
+            lambda: cluster.snapshot,
+            clock,
+            ages or (lambda: dict.fromkeys(KINDS, time.monotonic() - self._looked)),
+            lambda: self.allocations.refused,
+            lambda: self.gate_evidence(),
         )
+        self.metrics = Metrics(self.gauges.families, self.gauges.lines)
         self.allocations = Allocations(self.metrics)
         self.slice_reviews = SliceReviews(self.metrics)
         self.gate_evidence: Callable[[], GateEvidence] = GateEvidence

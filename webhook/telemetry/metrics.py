@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, exposition
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from webhook.kube.snapshot import KINDS
+from webhook.telemetry.bounded import OTHER, Bounded
+from webhook.telemetry.lines import PREFIX, showable
 
-PREFIX = "allocguard_"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = exposition.CONTENT_TYPE_PLAIN_0_0_4
+OPENMETRICS = openmetrics.CONTENT_TYPE_LATEST
+
+# Of one family that is made as objects; larger ones are lines.
+MAX_SAMPLES = 10_000
 
 # The buckets of apiserver_admission_webhook_admission_duration_seconds, so that both sides can be compared.
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
@@ -37,40 +44,45 @@ RESOURCES = frozenset(
     }.items()
     for sub in subs
 )
-OTHER = "other"
 # What the journal counts by: the kinds of objects that it keeps, the release, and itself.
 _JOURNALED = KINDS | {"Release", "journal"}
+
+
+Lines = Callable[[Callable[[str, int], object]], Iterable[bytes]]
 
 
 class Metrics:
     """Counters of what the server did, and gauges read when somebody scrapes.
 
-    ``gauges`` is called at each scrape and gives the metric families that are computed from the present state.
+    ``gauges`` is called at each scrape and gives the metric families that are computed from the present state; then
+    ``lines``, which gives the lines of those that are large, and calls what it is given with the name of a family and
+    how many of its lines were left out. Where something concerns one claim, ``trace`` is the trace of that.
     """
 
-    def __init__(self, gauges: Callable[[], Iterable[Metric]] = tuple) -> None:
+    def __init__(self, gauges: Callable[[], Iterable[Metric]] = tuple, lines: Lines = lambda dropped: ()) -> None:
         # A series more for each counter, which nobody asked for.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self._registry = CollectorRegistry()
-        self._reviews = Counter(
-            f"{PREFIX}admission_reviews_total",
-            "Reviews answered",
-            ["endpoint", "resource", "operation", "outcome"],
+        self._lines = lines
+        self._left_out = Counter(
+            f"{PREFIX}series_dropped_total",
+            "Samples without a series of their own, since the family had too many or their names cannot be shown",
+            ["metric"],
             registry=self._registry,
         )
-        self._duration = Histogram(
+        self._reviews = self._bounded(
+            "admission_reviews_total", "Reviews answered", ["endpoint", "resource", "operation", "outcome"], 1
+        )
+        duration = Histogram(
             f"{PREFIX}admission_duration_seconds",
             "From the first byte read to the answer made",
             ["endpoint", "resource"],
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._findings = Counter(
-            f"{PREFIX}findings_total",
-            "Findings, by what their policy does with them",
-            ["policy", "rule", "action"],
-            registry=self._registry,
-        )
+        self._duration = Bounded(duration, 1, partial(self.series_dropped, "admission_duration_seconds", 1))
+        text = "Findings, by what their policy does with them"
+        self._findings = self._bounded("findings_total", text, ["policy", "rule", "action"], 2)
         self._reloads = Counter(
             f"{PREFIX}policy_reloads_total", "Policy edits seen", ["outcome"], registry=self._registry
         )
@@ -107,33 +119,17 @@ class Metrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._placements = Counter(
-            f"{PREFIX}numa_placement_checks_total",
-            "Allocations judged, by how they lie in the NUMA zones of their node",
-            ["driver", "outcome"],
-            registry=self._registry,
-        )
-        self._duplicates = Counter(
-            f"{PREFIX}duplicate_charges_refused_total",
-            "Devices of allocations that were refused as charges a second time",
-            ["driver"],
-            registry=self._registry,
-        )
+        text = "Allocations judged, by how they lie in the NUMA zones of their node"
+        self._placements = self._bounded("numa_placement_checks_total", text, ["driver", "outcome"], 1)
+        text = "Devices of allocations that were refused as charges a second time"
+        self._duplicates = self._bounded("duplicate_charges_refused_total", text, ["driver"], 1)
         self._released = Counter(
             f"{PREFIX}pods_released_total", "Pods whose scheduling gate was lifted", registry=self._registry
         )
-        self._dropped = Counter(
-            f"{PREFIX}mappings_dropped_total",
-            "Slices that the API server stored without the costs that were sent, its gate being off",
-            ["driver"],
-            registry=self._registry,
-        )
-        self._write_failures = Counter(
-            f"{PREFIX}status_write_failures_total",
-            "Writes of claim status that the API server refused, by who wrote and why",
-            ["writer", "reason"],
-            registry=self._registry,
-        )
+        text = "Slices that the API server stored without the costs that were sent, its gate being off"
+        self._dropped = self._bounded("mappings_dropped_total", text, ["driver"], 1)
+        text = "Writes of claim status that the API server refused, by who wrote and why"
+        self._write_failures = self._bounded("status_write_failures_total", text, ["writer", "reason"], 2)
         self._audit_events = Counter(
             f"{PREFIX}audit_events_total",
             "Audit events that came, by what became of them",
@@ -155,44 +151,42 @@ class Metrics:
             "Reviews that the recording could not take, and tries to write it that failed",
             registry=self._registry,
         )
-        self._registry.register(_AtScrape(gauges))
+        self._registry.register(_AtScrape(gauges, self.series_dropped))
         self._role_findings: Mapping[tuple[str, str], int] = {}
         self._scan: Mapping[tuple[str, str, str], int] = {}
         self._scanned: datetime | None = None
         self._expiries: dict[str, datetime] = {}
-        self._registry.register(_AtScrape(self._told))
-        self._children: dict[tuple[str, ...], Counter] = {}
-        self._timers: dict[tuple[str, str], Histogram] = {}
+        self._registry.register(_AtScrape(self._told, self.series_dropped))
 
-    def review(self, endpoint: str, resource: str, operation: str, outcome: str, seconds: float) -> None:
+    def _bounded(self, name: str, text: str, labels: list[str], theirs: int) -> Bounded[Counter]:
+        family = Counter(f"{PREFIX}{name}", text, labels, registry=self._registry)
+        return Bounded(family, theirs, partial(self.series_dropped, name, 1))
+
+    def series_dropped(self, metric: str, count: int) -> None:
+        """Count samples of the family ``metric`` that have no series of their own."""
+        self._left_out.labels(metric).inc(count)
+
+    def review(
+        self, endpoint: str, resource: str, operation: str, outcome: str, seconds: float, trace: str = ""
+    ) -> None:
         """Count one review and the seconds it took."""
-        resource = resource if resource in RESOURCES else OTHER
-        key = (endpoint, resource, operation, outcome)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._reviews.labels(*key)
-        child.inc()
-        timer = self._timers.get((endpoint, resource))
-        if timer is None:
-            timer = self._timers[(endpoint, resource)] = self._duration.labels(endpoint, resource)
-        timer.observe(seconds)
+        resource, exemplar = resource if resource in RESOURCES else OTHER, _exemplar(trace)
+        self._reviews.of(endpoint, resource, operation, outcome).inc(1, exemplar)
+        self._duration.of(endpoint, resource).observe(seconds, exemplar)
 
-    def finding(self, policy: str, rule: str, action: str) -> None:
+    def finding(self, policy: str, rule: str, action: str, trace: str = "") -> None:
         """Count one finding."""
-        key = (policy, rule, action)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._findings.labels(*key)
-        child.inc()
+        self._findings.of(policy, rule, action).inc(1, _exemplar(trace))
 
     def reload(self, outcome: str) -> None:
         """Count one policy edit: ``loaded`` or ``refused``."""
         self._reloads.labels(outcome).inc()
 
-    def reservation(self, outcome: str, seconds: float) -> None:
+    def reservation(self, outcome: str, seconds: float, trace: str = "") -> None:
         """Count one reservation, ``taken`` or ``failed``, and the seconds that it took."""
-        self._reservations.labels(outcome).inc()
-        self._reserving.observe(seconds)
+        exemplar = _exemplar(trace)
+        self._reservations.labels(outcome).inc(1, exemplar)
+        self._reserving.observe(seconds, exemplar)
 
     def stale(self, kind: str) -> None:
         """Count one event of ``kind`` that came too late to be taken."""
@@ -206,13 +200,13 @@ class Metrics:
         """Count what the journal could not write of objects of ``kind``."""
         self._unwritten.labels(kind if kind in _JOURNALED else OTHER).inc(count)
 
-    def placement(self, driver: str, outcome: str) -> None:
+    def placement(self, driver: str, outcome: str, trace: str = "") -> None:
         """Count one allocation of devices of ``driver``: ``fit``, ``unfit`` or ``unknown``."""
-        self._placements.labels(driver, outcome).inc()
+        self._placements.of(driver, outcome).inc(1, _exemplar(trace))
 
-    def duplicate(self, driver: str) -> None:
+    def duplicate(self, driver: str, trace: str = "") -> None:
         """Count one device of ``driver`` whose charge was refused as a second one."""
-        self._duplicates.labels(driver).inc()
+        self._duplicates.of(driver).inc(1, _exemplar(trace))
 
     def released(self) -> None:
         """Count one pod that need not wait for its claims any more."""
@@ -220,7 +214,7 @@ class Metrics:
 
     def dropped(self, driver: str) -> None:
         """Count one slice of ``driver`` that is stored without its costs."""
-        self._dropped.labels(driver).inc()
+        self._dropped.of(driver).inc()
 
     def role_findings(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Take in how many findings about roles and bindings there are now, by rule and severity."""
@@ -259,28 +253,45 @@ class Metrics:
         ends = [([use], end.timestamp()) for use, end in sorted(self._expiries.items())]
         yield gauge("certificate_expiry_timestamp_seconds", "When the certificate ends to be valid", ["use"], ends)
 
-    def write_failure(self, writer: str, reason: str) -> None:
-        """Count one refused write of a claim's status; ``writer`` and ``reason`` are from bounded sets."""
-        self._write_failures.labels(writer, reason).inc()
+    def write_failure(self, writer: str, reason: str, trace: str = "") -> None:
+        """Count one refused write of a claim's status."""
+        self._write_failures.of(writer, reason).inc(1, _exemplar(trace))
 
     def audit_events(self, outcome: str, count: int) -> None:
         """Count audit events of which the same became, one of ``AUDIT_OUTCOMES``."""
         self._audit_events.labels(outcome).inc(count)
 
+    def pieces(self, exemplars: bool = False) -> list[bytes]:
+        """The exposition of everything, in pieces; as OpenMetrics with exemplars, which ``CONTENT_TYPE`` has none of.
+        Takes too long for an event loop.
+        """
+        made = (openmetrics if exemplars else exposition).generate_latest(self._registry)
+        end = b"# EOF\n" if exemplars else b""
+        return [made.removesuffix(end), *self._lines(self.series_dropped), end]
+
     def text(self) -> bytes:
-        """The exposition text of everything."""
-        return generate_latest(self._registry)
+        """The exposition text of everything, in one piece."""
+        return b"".join(self.pieces())
 
 
 class _AtScrape(Collector):
-    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
-        self._gauges = gauges
+    def __init__(self, gauges: Callable[[], Iterable[Metric]], dropped: Callable[[str, int], object]) -> None:
+        self._gauges, self._dropped = gauges, dropped
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        return self._gauges()
+        for family in self._gauges():
+            kept = [sample for sample in family.samples if all(map(showable, sample.labels.values()))][:MAX_SAMPLES]
+            if len(kept) < len(family.samples):
+                self._dropped(family.name.removeprefix(PREFIX), len(family.samples) - len(kept))
+                family.samples = kept
+            yield family
+
+
+def _exemplar(trace: str) -> dict[str, str] | None:
+    return {"trace_id": trace} if trace else None
 
 
 def gauge(name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:

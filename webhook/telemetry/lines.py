@@ -1,0 +1,51 @@
+"""Lines of the Prometheus text format, for families too large to be made as objects: what others call their things is
+escaped, or has no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client.utils import floatToGoString
+
+from webhook.kube.quantity import Number
+
+PREFIX = "allocguard_"
+
+# Of a label: the longest name of an object. Whoever scrapes may refuse everything for one that is longer.
+LONGEST = 253
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+def heading(name: str, text: str) -> bytes:
+    """What stands above the lines of a gauge ``allocguard_<name>``; ``text`` is ours, without quotes."""
+    return f"# HELP {PREFIX}{name} {text}\n# TYPE {PREFIX}{name} gauge\n".encode()
+
+
+def series(name: str, labels: Mapping[str, str]) -> str | None:
+    """The line of a sample up to its value; None where a label is longer than any name, or no text that can be sent."""
+    if any(not showable(value) for value in labels.values()):
+        return None
+    listed = ",".join([f'{key}="{value.translate(_ESCAPES)}"' for key, value in sorted(labels.items())])
+    return f"{PREFIX}{name}{{{listed}}} "
+
+
+def showable(value: str) -> bool:
+    """Whether something may be the value of a label: no longer than any name, and text that can be encoded."""
+    if len(value) > LONGEST:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a pair, as JSON may have it
+        return False
+    return True
+
+
+def shown(value: Number | float) -> str:
+    """A value; one too large for a sample is shown as infinite."""
+    try:
+        text: str = floatToGoString(value)  # type: ignore[no-untyped-call]  # the library has no types for it
+    except OverflowError:
+        return "+Inf" if value > 0 else "-Inf"
+    return text
