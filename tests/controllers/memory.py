@@ -84,7 +84,7 @@ class Memory:
         version = (body.get("metadata") or {}).get("resourceVersion")
         if version not in (None, stored["metadata"]["resourceVersion"]):
             raise ApiError(409, "Conflict", "the object has been modified")
-        changes = {name: part for name, part in body.items() if (name == "status") == of_status and name != "metadata"}
+        changes = {name: part for name, part in body.items() if (name == "status") == of_status}
         return self.put(path, _merged(stored, changes))
 
     async def delete(self, path: str, body: Json | None = None, **params: object) -> Json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Literal
 
 from webhook.cluster.api import Api, ApiError, Unreachable
 from webhook.controllers.trouble import Trouble
@@ -13,15 +12,25 @@ from webhook.facts.pool_survey import Reason
 from webhook.facts.times import stamp
 from webhook.kube.core import Pod
 from webhook.kube.finding import one_line
-from webhook.kube.raw import Json, integer
+from webhook.kube.object_event import CLAIMS_HELD, RULE, SINCE, SOURCE, Type
+from webhook.kube.raw import Json, integer, mapping, text
 
 # The namespace of events about objects that have none, and how long a message is shown.
 CLUSTER, _LONGEST = "default", 1024
-# The reason of the event that tells a pod why its claims wait.
-CLAIMS_HELD = "ClaimsHeld"
 # How often an event is counted again that others count at the same time.
 _TRIES = 5
 _NEEDLESS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY})
+
+
+def about_claim(namespace: str, name: str, uid: str) -> Json:
+    """The claim, as an event names the object that it is about."""
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    return {**kind, "namespace": namespace, "name": name, "uid": uid}
+
+
+def about_pod(namespace: str, name: str, uid: str) -> Json:
+    """The pod, as an event names the object that it is about."""
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
 
 
 def event(
@@ -29,7 +38,7 @@ def event(
     reason: str,
     message: str,
     now: datetime,
-    kind: Literal["Normal", "Warning"] = "Normal",
+    kind: Type = "Normal",
     once: object = None,
 ) -> Json:
     """The v1 Event about the object ``involved`` (``apiVersion``, ``kind``, ``namespace`` where it has one, ``name``,
@@ -50,7 +59,7 @@ def event(
         "reason": reason,
         "message": one_line(message)[:_LONGEST],
         "type": kind,
-        "source": {"component": "allocguard"},
+        "source": {"component": SOURCE},
         "firstTimestamp": stamp(now),
         "lastTimestamp": stamp(now),
         "count": 1,
@@ -63,7 +72,9 @@ async def tell(api: Api, made: Json) -> None:
 
 
 async def tell_again(api: Api, made: Json) -> None:
-    """Write an :func:`event` that has a name, or count once more the one that is there. As :func:`tell`."""
+    """Write an :func:`event` that has a name, or add its count to that of the one that is there, which says from then
+    on what this one says. As :func:`tell`.
+    """
     place = f"{_path(made)}/{made['metadata']['name']}"
     for left in reversed(range(_TRIES)):
         try:
@@ -74,9 +85,7 @@ async def tell_again(api: Api, made: Json) -> None:
                 raise
         try:
             stored = await api.get(place)
-            version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
-            count = {"count": integer(stored.get("count")) + 1, "lastTimestamp": made["lastTimestamp"]}
-            await api.patch(place, {"metadata": version, **count}, "merge")
+            await api.patch(place, _counted(stored, made), "merge")
             return
         except ApiError as error:
             # Counted by somebody else meanwhile, or gone.
@@ -88,16 +97,36 @@ async def tell_waiting(api: Api, pod: Pod, reason: Reason, now: datetime) -> str
     """Write the :func:`event` that tells ``pod`` why its claims wait, once for each rule, whoever tells it; the
     problem, empty where there is none.
     """
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    about = about_pod(pod.namespace, pod.name, pod.uid)
+    made = event(about, CLAIMS_HELD, reason.text, now, "Warning", reason.rule)
+    made["metadata"]["annotations"] = {RULE: reason.rule}
     try:
-        await tell(api, event(about, CLAIMS_HELD, reason.text, now, "Warning", reason.rule))
+        await tell(api, made)
     except Unreachable as error:
         return str(error)
     except ApiError as error:
-        # It was told already, or is gone. A namespace that is being removed takes no events, and its pods need none.
-        if error.status not in _NEEDLESS and "being terminated" not in error.message:
+        if not needless(error):
             return Trouble(f"events of {pod.key}", error)
     return ""
+
+
+def needless(error: ApiError) -> bool:
+    """Whether an event was told already, or its object is gone: a namespace that is being removed takes no events."""
+    return error.status in _NEEDLESS or "being terminated" in error.message
+
+
+def _counted(stored: Json, made: Json) -> Json:
+    """The change of the event that is ``stored`` by which it counts ``made`` too."""
+    metadata: Json = {"resourceVersion": mapping(stored.get("metadata")).get("resourceVersion")}
+    if notes := {key: value for key, value in made["metadata"].get("annotations", {}).items() if key != SINCE}:
+        metadata["annotations"] = notes
+    return {
+        "metadata": metadata,
+        "count": integer(stored.get("count")) + made["count"],
+        # Another replica may have seen it later, and told it before.
+        "lastTimestamp": max(text(stored.get("lastTimestamp")), made["lastTimestamp"]),
+        "message": made["message"],
+    }
 
 
 def _path(made: Json) -> str:
