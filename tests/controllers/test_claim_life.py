@@ -99,8 +99,10 @@ def test_another_reason_is_told_at_once_and_one_that_changes_all_the_time_now_an
     world.refused["uid-c1"] = "node-overcommit"
     assert world.told() == [(3, "pending", "node-overcommit")]
     world.see(rollout(hold={"reason": "repair"}))
-    assert world.told(until=14) == []
-    assert world.told(until=20) == [(15, "pending", "driver-held")]
+    assert world.told(until=17) == []
+    assert world.told(until=20) == [(18, "pending", "driver-held")]
+    # And goes on in time.
+    assert [at for at, *_ in world.told(until=110)] == [45, 105]
     told = []
     for second in range(600):
         world.refused["uid-c1"] = f"rule-{second}"

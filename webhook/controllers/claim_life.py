@@ -142,7 +142,8 @@ class ClaimLife:
 
     def _due(self, wait: _Wait) -> Moment:
         wait.told, wait.reason = self._count(), wait.moment.reason
-        wait.due = wait.told + _until_told(wait.moment)
+        # Who was told of another reason a moment ago need not be told of the time.
+        wait.due = wait.told + max(_until_told(wait.moment), FIRST)
         return wait.moment
 
     def _over(self, uid: str) -> Moment | None:
