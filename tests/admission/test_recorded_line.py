@@ -34,7 +34,7 @@ def test_it_says_which_states_of_objects_were_seen() -> None:
     assert guard.lines[0]["allocguard"]["versions"] == {
         "Node": {"n1": guard.events[0].uid},
         "NodeLedger": {"n1": ""},
-        "Pod": {"ns/pa": f"{guard.events[2].uid}  Pending"},
+        "Pod": {"ns/pa": f"{guard.events[2].uid[:13]}-Pending"},
         "ResourceClaim": {"ns/a": "4"},
         "ResourceSlice": {guard.events[1].name: "2"},
     }

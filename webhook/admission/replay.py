@@ -176,25 +176,27 @@ class Past:
             for name in _unseen(kind, rows, recorded.node, view):
                 rows = {**rows, name: ""}
             for name, wanted in rows.items():
-                if _mark(view, kind, name) == wanted:
+                if _mark(view, kind, name, recorded.node) == wanted:
                     continue
-                event = self._state(kind, name, wanted, recorded.at)
+                event = self._state(kind, name, wanted, recorded)
                 if event is not None:
                     view = _taken(view, event)
                 else:
                     missing.append(f"{kind} {name}")
         return view, tuple(missing)
 
-    def _state(self, kind: str, name: str, wanted: str, at: datetime) -> Event | None:
+    def _state(self, kind: str, name: str, wanted: str, recorded: Recorded) -> Event | None:
         """The event that is nearest in time of those that brought the object into the state wanted."""
         namespace, _, bare = name.rpartition("/")
         states = self._states.get((kind, namespace, bare), [])
         if not wanted:
             return replace(states[-1], type="gone", object=None)
         fitting = [
-            each for each in states if each.type == "put" and _mark(_taken(Snapshot(), each), kind, name) == wanted
+            each
+            for each in states
+            if each.type == "put" and _mark(_taken(Snapshot(), each), kind, name, recorded.node) == wanted
         ]
-        return min(fitting, key=lambda each: abs(each.observed - at), default=None)
+        return min(fitting, key=lambda each: abs(each.observed - recorded.at), default=None)
 
 
 def before(request: Request, snapshot: Snapshot) -> Snapshot:
@@ -222,13 +224,13 @@ _HELD = {
 }
 
 
-def _mark(snapshot: Snapshot, kind: str, name: str) -> str:
+def _mark(snapshot: Snapshot, kind: str, name: str, node: str) -> str:
     held = _HELD.get(kind)
     if held is None:
         return ""
     namespace, _, bare = name.rpartition("/")
     objects: Mapping[Any, Any] = getattr(snapshot, held)
-    return mark(objects.get((namespace, bare) if kind in ("Pod", "ResourceClaim") else bare))
+    return mark(objects.get((namespace, bare) if kind in ("Pod", "ResourceClaim") else bare), node)
 
 
 def _unseen(kind: str, rows: Mapping[str, str], node: str, snapshot: Snapshot) -> list[str]:
