@@ -10,6 +10,7 @@ from typing import Any, Self
 from certs.bundle import SERVING_CERTIFICATE, SERVING_KEY, to_pem
 from certs.error import CertificateError
 from certs.files import Signature, changed, load, read_certificates, signature
+from certs.inspect import ends
 
 
 class ServingContext(ssl.SSLContext):
@@ -17,7 +18,8 @@ class ServingContext(ssl.SSLContext):
 
     asyncio and uvloop open a TLS connection through ``wrap_bio`` and blocking servers through ``wrap_socket``; both go
     to the current context, so replacing one reference changes the certificate, its kind of key and the client authority
-    together, and connections that are open go on as they are. Loading a pair into a live context does neither: it keeps
+    together, and connections that are open go on as they are. ``ends`` tells by use when what is served ends to be
+    valid. Loading a pair into a live context does neither: it keeps
     an earlier pair of another kind, cannot take back a client authority, and a pair that does not match breaks every
     handshake from then on.
 
@@ -29,6 +31,7 @@ class ServingContext(ssl.SSLContext):
     _client_authority: Path | None
     _current: ssl.SSLContext
     _seen: Signature
+    ends: dict[str, datetime]
 
     def __new__(cls, folder: Path, now: datetime, client_authority: Path | None = None) -> Self:
         """Make the context; see the class."""
@@ -44,7 +47,7 @@ class ServingContext(ssl.SSLContext):
         Raises CertificateError where that cannot serve at ``now``; what was served before is still served then.
         """
         self._seen = signature(self._folder, *self._more())
-        self._current = _build(self._folder, self._client_authority, now)
+        self._current, self.ends = _build(self._folder, self._client_authority, now)
 
     def refresh(self, now: datetime) -> bool:
         """As ``swap``, where a file changed since the last look, good or bad; says whether it did."""
@@ -65,8 +68,8 @@ class ServingContext(ssl.SSLContext):
         return (self._client_authority,) if self._client_authority else ()
 
 
-def _build(folder: Path, client_authority: Path | None, now: datetime) -> ssl.SSLContext:
-    load(folder, now)
+def _build(folder: Path, client_authority: Path | None, now: datetime) -> tuple[ssl.SSLContext, dict[str, datetime]]:
+    held = load(folder, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -79,4 +82,4 @@ def _build(folder: Path, client_authority: Path | None, now: datetime) -> ssl.SS
         trusted = read_certificates(client_authority)
         context.load_verify_locations(cadata=to_pem(trusted).decode("ascii"))
         context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    return context, ends(held)

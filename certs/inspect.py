@@ -81,6 +81,21 @@ def problems(held: Material, now: datetime) -> list[CertificateError]:
     return found
 
 
+def ends(held: Material) -> dict[str, datetime]:
+    """When what ``held`` serves with ends to be valid, by use: ``serving``, the first of its chain to end, and ``ca``,
+    the last of the authorities that it leads to; without that where clients only know them.
+    """
+    chain = held.serving.chain
+    found = {"serving": min(each.not_valid_after_utc for each in chain)}
+    anchors = [each.not_valid_after_utc for each in _anchors(held)]
+    return found | ({"ca": max(anchors)} if anchors else {})
+
+
+def _anchors(held: Material) -> list[x509.Certificate]:
+    last = held.serving.chain[-1]
+    return [each for each in held.authorities if each == last or _issued(last, each)]
+
+
 def _chain_problems(held: Material, now: datetime) -> Iterable[CertificateError]:
     place = held.place / SERVING_CERTIFICATE
     chain = held.serving.chain
@@ -92,7 +107,7 @@ def _chain_problems(held: Material, now: datetime) -> Iterable[CertificateError]
             )
             return
     last = chain[-1]
-    anchors = [each for each in held.authorities if each == last or _issued(last, each)]
+    anchors = _anchors(held)
     if not anchors:
         issuer = last.issuer.rfc4514_string() or "an issuer without a name"
         trusted = ", ".join(each.subject.rfc4514_string() for each in held.authorities)

@@ -240,6 +240,7 @@ def test_the_kind_of_key_changes_both_ways(run: Run, folder: Path, authority: Pa
                 write(folder, authority, renewed)
                 context.swap(NOW)
                 assert await shown(port, trusting(authority)) == renewed.certificate
+                assert context.ends["serving"] == renewed.certificate.not_valid_after_utc
 
     run(main())
 

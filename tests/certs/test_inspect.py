@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.authority import issue, make_authority
 from certs.bundle import Material, Pair
-from certs.inspect import describe, problems
+from certs.inspect import describe, ends, problems
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 FOLDER = Path("certs")
@@ -166,3 +166,21 @@ def test_a_common_name_alone_is_no_host() -> None:
     assert said(Material(FOLDER, Pair((certificate,), key), root.chain)) == [
         "certs/tls.crt: has no subject alternative name, needs one: the API server looks at no other name"
     ]
+
+
+def test_when_what_is_served_ends() -> None:
+    root, other = make_authority(NOW), make_authority(NOW - timedelta(days=30))
+    held = Material(FOLDER, issue(root, ["a.example"], NOW), (*other.chain, *root.chain), root)
+    assert ends(held) == {
+        "serving": held.serving.certificate.not_valid_after_utc,
+        "ca": root.certificate.not_valid_after_utc,
+    }
+    unknown = Material(FOLDER, held.serving)
+    assert ends(unknown) == {"serving": held.serving.certificate.not_valid_after_utc}
+    middle = intermediate(root)
+    leaf = issue(middle, ["a.example"], NOW)
+    chain = Material(FOLDER, Pair((leaf.certificate, middle.certificate), leaf.key), root.chain)
+    assert ends(chain) == {
+        "serving": min(each.not_valid_after_utc for each in chain.serving.chain),
+        "ca": root.certificate.not_valid_after_utc,
+    }

@@ -23,6 +23,7 @@ from webhook.controllers.write_alerts import WriteAlerts, claim_writers
 from webhook.facts.write_failures import CAUSES
 from webhook.facts.writers import WriterParams
 from webhook.kube.snapshot import Snapshot
+from webhook.kube.trace import trace_id
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import AUDIT_OUTCOMES
@@ -46,8 +47,13 @@ class Replica:
         self.alerts = WriteAlerts(*sources, api)  # type: ignore[arg-type]
         self.failures: Counter[tuple[str, str]] = Counter()
         self.outcomes: Counter[str] = Counter()
-        self.alerts.on_failure = lambda writer, cause: self.failures.update([(writer, cause)])
+        self.traces: set[str] = set()
+        self.alerts.on_failure = self._failed
         self.alerts.on_events = lambda outcome, count: self.outcomes.update({outcome: count})
+
+    def _failed(self, writer: str, cause: str, trace: str) -> None:
+        self.failures.update([(writer, cause)])
+        self.traces.add(trace)
 
     def take(self, *events: Json) -> None:
         """Look at these at once."""
@@ -139,7 +145,8 @@ def test_a_claim_that_is_made_anew_is_another_one() -> None:
     claim["metadata"]["uid"] = "another"
     replica.snapshot = snapshot_of(objects)
     replica.take(event("role-missing", 1))
-    assert len({line["uid"] for line in replica.told()}) == 2
+    assert replica.traces == {trace_id(line["uid"]) for line in replica.told()}
+    assert len(replica.traces) == 2
 
 
 def test_what_passes_is_told_only_where_it_does_not() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.facts.builders import claim, device_class, gpu, node, pod, pod_ref, result, slice_of
 from tests.facts.test_verification import charge, digest, ledger
 from webhook.cluster.files import Cluster
+from webhook.kube.trace import trace_id
 from webhook.server import allocations
 from webhook.server.service import Reply, Service
 from webhook.store.policies import PolicyStore, shipped
@@ -116,3 +117,12 @@ def test_only_so_many_refusals_are_remembered(tmp_path: Path, monkeypatch: pytes
     for name in ("c1", "c2", "c3"):
         assert not allowed(judge, allocation("a", name=name))
     assert set(judge.allocations.refused) == {"uid-c2", "uid-c3"}
+
+
+def test_what_is_counted_of_an_allocation_shows_the_trace_of_its_claim(tmp_path: Path) -> None:
+    judge = service(tmp_path, CORES)
+    match = [{"matchAttribute": "resource.kubernetes.io/numaNode"}]
+    assert not allowed(judge, allocation("a", "b", constraints=match))
+    text = b"".join(judge.metrics.pieces(exemplars=True)).decode()
+    shown = {line.partition("{")[0] for line in text.splitlines() if f'# {{trace_id="{trace_id("uid-c1")}"}}' in line}
+    assert shown == {"allocguard_numa_placement_checks_total", "allocguard_findings_total"}

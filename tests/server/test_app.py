@@ -203,6 +203,20 @@ def scrapes(made: Service, *accepts: dict[str, str]) -> list[httpx.Response]:
     return asyncio.run(get())
 
 
+def test_reviews_of_claims_show_their_traces(tmp_path: Path) -> None:
+    made, _ = service(tmp_path)
+    uid = "c1a10001-0000-4000-8000-00000000000a"
+    body = review()
+    body["request"] |= {"kind": {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}}
+    body["request"]["resource"]["resource"] = "resourceclaims"
+    body["request"]["object"] = {"metadata": {"name": "s", "uid": uid}, "spec": {}}
+    post(made, json.dumps(body), json.dumps(review()))
+    (answer,) = scrapes(made, {"accept": SCRAPER})
+    shown = [line for line in answer.text.splitlines() if f'trace_id="{uid.replace("-", "")}"' in line]
+    assert len(shown) == 2
+    assert all('resource="resourceclaims"' in line for line in shown)
+
+
 # What Prometheus 3 sends.
 SCRAPER = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"

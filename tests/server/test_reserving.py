@@ -25,6 +25,7 @@ from webhook.cluster.live import LiveCluster
 from webhook.kube.node_ledger import NodeLedger, node_ledger_object, read_node_ledger
 from webhook.kube.packed import packed_status
 from webhook.kube.release import Release
+from webhook.kube.trace import trace_id
 from webhook.server.reserving import Reserving
 from webhook.server.service import Reply, Service
 from webhook.store.policies import PolicyStore, shipped
@@ -127,6 +128,10 @@ def test_what_is_allowed_is_held_before_it_is_told(make: Callable[..., Server]) 
         assert (held.name, held.pod_name, dict(held.pod_request)) == ("a", "pod-a", {"cpu": 1})
         assert (held.holder, held.claim_version) == ("replica", "21")
         assert server.count('reservations_total{outcome="taken"}') == 1
+        text = b"".join(server.service.metrics.pieces(exemplars=True)).decode()
+        traced = [line for line in text.splitlines() if "reservation" in line and "trace_id=" in line]
+        assert len(traced) == 2
+        assert all(f'trace_id="{trace_id(held.claim_uid)}"' in line for line in traced)
 
     run(test())
 

@@ -132,7 +132,7 @@ def test_findings_of_a_scan_are_those_of_the_last_one() -> None:
 def test_when_certificates_end() -> None:
     metrics = Metrics()
     end = datetime(2027, 1, 1, tzinfo=UTC)
-    metrics.certificate_expiry("serving", end)
+    metrics.certificates({"serving": end})
     line = next(line for line in lines(metrics) if line.startswith("allocguard_certificate_expiry_timestamp_seconds{"))
     assert line.startswith('allocguard_certificate_expiry_timestamp_seconds{use="serving"} ')
     assert float(line.split()[-1]) == end.timestamp()

@@ -52,6 +52,12 @@ def pods_of(verdict: Verdict) -> tuple[Ref, ...]:
     return tuple([Ref(fact.model.namespace, each.name, each.uid) for each in added])
 
 
+def claim_trace(verdict: Verdict) -> str:
+    """The trace of the claim of the write; empty where it is of none, or its UID is not known yet."""
+    claim = claim_of(verdict)
+    return trace_id(claim.uid) if claim is not None and claim.uid else ""
+
+
 def trace_of(verdict: Verdict) -> str:
     """The trace that the write belongs to: the claim's, or that of the pod of the write. Empty where there is neither,
     or its UID is not known yet.

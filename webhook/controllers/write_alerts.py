@@ -31,6 +31,7 @@ from webhook.kube.audit import AuditEvent, names_claim_status, read_event
 from webhook.kube.raw import Json
 from webhook.kube.rollout import KUBELET
 from webhook.kube.snapshot import Snapshot
+from webhook.kube.trace import trace_id
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
 
@@ -85,8 +86,8 @@ class WriteAlerts:
 
     ``snapshot`` gives what is known of the cluster, ``params`` what policies say of writers, ``now`` the API server's
     clock. Without ``api`` no events are written. ``on_failure`` is called with writer and cause of each failure, both
-    as labels, ``on_events`` with what became of audit events, and of how many. ``offer`` and ``checks`` belong to any
-    thread, ``run`` to one event loop.
+    as labels, and the trace of the claim, empty where that is not known; ``on_events`` with what became of audit
+    events, and of how many. ``offer`` and ``checks`` belong to any thread, ``run`` to one event loop.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class WriteAlerts:
         api: Api | None = None,
     ) -> None:
         self._snapshot, self._params, self._log, self._now, self._api = snapshot, params, log, now, api
-        self.on_failure: Callable[[str, str], object] = lambda writer, cause: None
+        self.on_failure: Callable[[str, str, str], object] = lambda writer, cause, trace: None
         self.on_events: Callable[[str, int], object] = lambda outcome, count: None
         self._lock = threading.Lock()
         self._waiting: deque[tuple[float, bytes]] = deque()
@@ -211,9 +212,9 @@ class WriteAlerts:
             if len(known.explained) >= _AT_ONCE:
                 known.explained.clear()
             known.explained[sign] = (causes, now)
-        writer = self._label(event.user, snapshot)
+        writer, uid = self._label(event.user, snapshot), key[2]
         for cause in causes:
-            self.on_failure(writer, cause)
+            self.on_failure(writer, cause, trace_id(uid) if uid else "")
             due, told = _due(known, cause, now), known.causes[cause]
             told.count += 1
             if due and cause in made:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from webhook.admission.action import denies
 from webhook.admission.decide import Judged, Verdict
 from webhook.admission.record import DUPLICATES
+from webhook.admission.subject import claim_trace
 from webhook.facts.zone_checks import zone_checks
 from webhook.policy.claim_fact import ClaimFact
 from webhook.telemetry.metrics import Metrics
@@ -43,13 +44,14 @@ class Allocations:
         claim = vars(verdict.evaluation.facts).get("claim")
         if claim is None or verdict.request.sub_resource != "status" or not claim.allocating:
             return
+        trace = claim_trace(verdict)
         broken = any(each.rule == "numa-constraint-broken" for each in claim.constraint_problems)
         for driver, outcome in zone_checks(claim.cost, claim.fitted.rows, broken).items():
-            self._metrics.placement(driver, outcome)
+            self._metrics.placement(driver, outcome, trace)
             if outcome == "unfit":
                 self._unfit[driver] += 1
         for driver in _duplicates(claim, verdict.judged):
-            self._metrics.duplicate(driver)
+            self._metrics.duplicate(driver, trace)
             self._duplicates[driver] += 1
         name = claim.model.id
         self._refused.pop(name, None)

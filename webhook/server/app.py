@@ -100,8 +100,9 @@ class Reviews:
             # The event loop writes it out between two turns: nobody waits for what is only told.
             await asyncio.sleep(0)
         finally:
-            resource, operation = (reply.resource, reply.operation) if reply is not None else ("", "")
-            self._service.metrics.review(label, resource, operation, outcome, seconds)
+            about = (reply.resource, reply.operation, reply.trace) if reply is not None else ("", "", "")
+            resource, operation, trace = about
+            self._service.metrics.review(label, resource, operation, outcome, seconds, trace)
             if reply is not None:
                 reply.tell(seconds)
 

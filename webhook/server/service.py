@@ -18,6 +18,7 @@ from webhook.admission.decide import Verdict, decide
 from webhook.admission.decode import decode
 from webhook.admission.record import Record, Reserved, log_fields, of_interest
 from webhook.admission.respond import respond
+from webhook.admission.subject import claim_trace
 from webhook.cluster.files import Cluster
 from webhook.facts.gates_found import GateEvidence
 from webhook.facts.pod_needs import unseen
@@ -70,7 +71,7 @@ class NotReady(Exception):  # noqa: N818 - an HTTP answer, no mistake
 
 class Reply(Struct, frozen=True):
     """The bytes of an answer, with what is counted about it; ``tell``, to be called once it is sent, with the seconds
-    that it took, counts and tells what was decided.
+    that it took, counts and tells what was decided; ``trace`` is that of the claim that it is about, if any.
     """
 
     body: bytes
@@ -78,6 +79,7 @@ class Reply(Struct, frozen=True):
     operation: str
     allowed: bool
     tell: Callable[[float], None]
+    trace: str = ""
 
 
 class Service:
@@ -182,7 +184,7 @@ class Service:
         sub = request.sub_resource
         resource = f"{request.resource.name}/{sub}" if sub else request.resource.name
         tell = partial(self._tell, verdict, answer, reserved, parent)
-        return Reply(respond(answer), resource, request.operation, answer.allowed, tell)
+        return Reply(respond(answer), resource, request.operation, answer.allowed, tell, claim_trace(verdict))
 
     def refresh(self) -> bool:
         """Take in what changed in the files; whether anything did. Raises OSError for a folder that cannot be read."""
@@ -237,8 +239,9 @@ class Service:
         verdict.evaluation.facts.release()
 
     def _count(self, record: Record) -> None:
+        trace = claim_trace(record.verdict)
         for judged in record.judged:
-            self.metrics.finding(judged.policy, judged.finding.rule, record.done(judged))
+            self.metrics.finding(judged.policy, judged.finding.rule, record.done(judged), trace)
 
     def _log(self, record: Record) -> None:
         if record.outcome == "allowed" and not record.allocates:

@@ -155,7 +155,7 @@ class Metrics:
         self._role_findings: Mapping[tuple[str, str], int] = {}
         self._scan: Mapping[tuple[str, str, str], int] = {}
         self._scanned: datetime | None = None
-        self._expiries: dict[str, datetime] = {}
+        self._ends: Mapping[str, datetime] = {}
         self._registry.register(_AtScrape(self._told, self.series_dropped))
 
     def _bounded(self, name: str, text: str, labels: list[str], theirs: int) -> Bounded[Counter]:
@@ -236,9 +236,9 @@ class Metrics:
         """Take in what the last scan of everything stored found, by policy, rule and severity, and when it ended."""
         self._scan, self._scanned = counts, at
 
-    def certificate_expiry(self, use: str, at: datetime) -> None:
-        """Take in when the certificate for ``use`` (``serving`` or ``ca``) ends to be valid."""
-        self._expiries[use] = at
+    def certificates(self, ends: Mapping[str, datetime]) -> None:
+        """Take in when the certificates end to be valid, by use (``serving``, ``ca``)."""
+        self._ends = ends
 
     def _told(self) -> Iterable[Metric]:
         """What was told last of what others look at from time to time."""
@@ -250,7 +250,7 @@ class Metrics:
         if self._scanned is not None:
             at = self._scanned.timestamp()
             yield gauge("audit_scan_timestamp_seconds", "When the last scan of what is stored ended", [], [([], at)])
-        ends = [([use], end.timestamp()) for use, end in sorted(self._expiries.items())]
+        ends = [([use], end.timestamp()) for use, end in sorted(self._ends.items())]
         yield gauge("certificate_expiry_timestamp_seconds", "When the certificate ends to be valid", ["use"], ends)
 
     def write_failure(self, writer: str, reason: str, trace: str = "") -> None:
