@@ -192,8 +192,8 @@ def test_what_is_remembered_is_bounded() -> None:
         for number in range(start, start + 50):
             scene.tell(about=about_claim("ns", f"c{number}", f"u{number}"))
         scene.look(2)
-    held = (scene.queue._quiet, scene.queue._objects, scene.queue._warnings, scene.queue._others)
-    assert max(map(len, held)) <= MOST
+    queue = scene.queue
+    assert max(len(queue._quiet), len(queue._objects), len(queue._warnings), len(queue._others)) <= MOST
 
 
 def test_without_the_api_server_it_is_tried_again_and_then_dropped_and_counted_and_told_once() -> None:

@@ -8,17 +8,15 @@ import pytest
 
 from tests.admission.test_record import FULL, SNAPSHOT, record_of
 from tests.bench import fleet
-from webhook.controllers import evidence_events
 from webhook.controllers.event_queue import Happening
-from webhook.controllers.evidence_events import EvidenceEvents
 from webhook.controllers.events import about_claim, about_pod
+from webhook.controllers.evidence_events import EvidenceEvents
 from webhook.ledger.moments import Kind, Moment
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 CLAIM, NODE = fleet.claim(2), fleet.name(3)
 UID, NAME = CLAIM["metadata"]["uid"], CLAIM["metadata"]["name"]
 ABOUT = about_claim("bench", NAME, UID)
-RECENT = {"creationTimestamp": "2026-11-29T12:00:00Z"}
 
 
 class Told(list[Happening]):
@@ -81,43 +79,16 @@ def test_a_dry_run_a_creation_and_a_pod_make_no_event() -> None:
     assert told == []
 
 
-def test_what_is_allowed_is_told_only_after_trouble() -> None:
-    told = Told()
-    told.events.record(record_of(allocation(**RECENT)))
-    assert told == []
-    for _ in range(2):
-        told.events.record(record_of(allocation(**RECENT), snapshot=FULL))
-    told.clear()
-    for _ in range(2):
-        told.events.record(record_of(allocation(**RECENT)))
-    [allowed] = told
-    assert (allowed.reason, allowed.warning, allowed.about, allowed.node) == ("AllocationAllowed", False, ABOUT, NODE)
-    assert f"its allocation on node {NODE} is allowed" in allowed.message
-    assert allowed.message.endswith("this replica had refused 2 before")
-
-
-@pytest.mark.parametrize(("waited", "count"), [(29, 0), (30, 1), (250, 1)])
-def test_another_replica_that_refused_nothing_tells_of_what_was_waited_for(waited: int, count: int) -> None:
-    """By the claim's own time, alike at each of them."""
-    told = Told()
-    ended = datetime(2026, 11, 29, 12, 0, 1, tzinfo=UTC)
-    made = (ended - timedelta(seconds=waited)).isoformat().replace("+00:00", "Z")
-    told.events.record(record_of(allocation(creationTimestamp=made)))
-    assert len(told) == count
-    if waited == 250:
-        assert "is allowed, 4m10s after it was made: " in told[0].message
-
-
-def test_one_more_consumer_of_what_is_allocated_is_no_allocation() -> None:
-    told = Told()
-    review = allocation(creationTimestamp="2026-11-01T00:00:00Z")
-    before = copy.deepcopy(review["request"]["object"])
-    before["status"]["reservedFor"] = []
-    review["request"]["oldObject"] = before
+@pytest.mark.parametrize("consumer", [False, True], ids=["allocation", "one more consumer"])
+def test_what_is_allowed_is_told_by_its_charge(consumer: bool) -> None:
+    told, review = Told(), allocation()
+    if consumer:
+        review["request"]["oldObject"] = copy.deepcopy(review["request"]["object"])
+        review["request"]["oldObject"]["status"]["reservedFor"] = []
     record = record_of(review)
     assert record.allocates
     told.events.record(record)
-    assert [each.reason for each in told] == ([] if record.answer.allowed else ["AllocationRefused", "ClaimRefused"])
+    assert bool(told) is not record.answer.allowed
 
 
 def moment(kind: Kind, **more: Any) -> Moment:
@@ -128,13 +99,13 @@ def moment(kind: Kind, **more: Any) -> Moment:
 def test_what_the_book_says_is_told_once_for_each_allocation() -> None:
     told = Told()
     kinds: tuple[Kind, ...] = ("charged", "bound", "released", "lapsed", "settled")
-    told.events.moments([moment(kind, node=NODE, allocation="a") for kind in kinds])
+    told.events.moments([moment(kind, node=NODE, allocation="a", reason="unscheduled") for kind in kinds])
     assert [(each.reason, each.message, each.node) for each in told] == [
         ("ClaimCharged", "charged!", NODE),
         ("ClaimReleased", "released!", NODE),
         ("ClaimReleased", "lapsed!", NODE),
     ]
-    assert not any(each.warning for each in told)
+    assert [each.warning for each in told] == [False, False, True]
     told.events.moments([moment("charged", node=NODE, allocation="b")])
     assert len({(each.reason, each.mark) for each in told}) == 4
 
@@ -149,12 +120,10 @@ def test_a_wait_is_a_warning_alike_as_long_as_its_reason_is() -> None:
     ]
 
 
-def test_what_is_remembered_of_refused_claims_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence_events, "_MOST", 2)
+@pytest.mark.parametrize(
+    ("reason", "seconds", "count"), [("unscheduled", 20, 0), ("unscheduled", 40, 1), ("driver-held", 1, 1)]
+)
+def test_the_end_of_a_wait_is_told_where_somebody_had_asked_about_it(reason: str, seconds: int, count: int) -> None:
     told = Told()
-    for number in (2, 4, 6):
-        told.events.record(record_of(fleet.allocation_review(number, 3), snapshot=FULL))
-    told.clear()
-    told.events.record(record_of(allocation(**RECENT)))
-    assert told == []
-    assert len(told.events._refused) == 2
+    told.events.moments([moment("settled", reason=reason, begun=NOW - timedelta(seconds=seconds))])
+    assert [(each.reason, each.warning) for each in told] == [("ClaimSettled", False)] * count

@@ -13,6 +13,7 @@ from tests.e2e.test_install import Installed
 from tests.e2e.test_scenarios import bound, guarding
 from tests.e2e.waiting import eventually, steady
 from webhook.kube.core import GATE
+from webhook.kube.object_event import CLAIMS_HELD
 
 HOLD = {"reason": "books half", "by": "on-call"}
 REASON = "needs the hold to be taken back"
@@ -55,9 +56,9 @@ def resume(cluster: Cluster, driver: Driver) -> None:
 
 
 def told(cluster: Cluster, pod: str) -> list[Json]:
-    """The guard's events about a pod."""
+    """The guard's events that tell a pod what it waits for."""
     found = cluster.as_admin.items(cluster.path("Event"), fieldSelector=f"involvedObject.name={pod}")
-    return [each for each in found if each.get("source", {}).get("component") == "allocguard"]
+    return [each for each in found if each["reason"] == CLAIMS_HELD]
 
 
 def test_a_pod_of_a_held_driver_waits_without_a_write_and_goes_on_when_the_hold_ends(cluster: Cluster) -> None:

@@ -127,12 +127,14 @@ def test_what_it_may_do():
                 verbs = set(rule["verbs"]) - {"get", "list", "watch"}
                 writes += [(kind, name, tuple(rule.get("resourceNames", ())), verbs) for name in rule["resources"]]
     configurations = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+    reports = ("clusterreports", "reports", "clusterpolicyreports", "policyreports")
     assert [each for each in writes if each[3]] == [
         ("ClusterRole", "nodeledgers", (), {"create", "delete"}),
         ("ClusterRole", "admissionpolicies/status", (), {"patch"}),
         ("ClusterRole", "driverrollouts/status", (), {"patch"}),
         ("ClusterRole", "nodeledgers/status", (), {"patch"}),
-        ("ClusterRole", "events", (), {"create"}),
+        ("ClusterRole", "events", (), {"create", "patch"}),
+        *(("ClusterRole", name, (), {"create", "update", "delete"}) for name in reports),
         # A question: nothing is stored.
         ("ClusterRole", "subjectaccessreviews", (), {"create"}),
         *(("ClusterRole", name, ("allocguard",), {"update"}) for name in configurations),

@@ -193,6 +193,9 @@ class EventQueue:
         except asyncio.CancelledError:
             self._take(due)
             raise
+        except Exception as error:  # noqa: BLE001 - a mistake of ours about one must not keep the others
+            self._dropped(due.count)
+            return f"{type(error).__name__}: {error}"
         due.tries += 1
         if due.tries < TRIES:
             due.due = self._clock() + GATHER

@@ -12,10 +12,10 @@ SOURCE = "allocguard"
 
 # The reasons of ours about claims, and about pods; what people filter by.
 ALLOCATION_REFUSED = "AllocationRefused"
-ALLOCATION_ALLOWED = "AllocationAllowed"
 CLAIM_CHARGED = "ClaimCharged"
 CLAIM_RELEASED = "ClaimReleased"
 CLAIM_PENDING = "ClaimPending"
+CLAIM_SETTLED = "ClaimSettled"
 CLAIM_REFUSED = "ClaimRefused"
 CLAIMS_HELD = "ClaimsHeld"
 
