@@ -7,7 +7,7 @@ next, whoever leads: what is told of that step is told once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from webhook.facts.bookings import allocated_as
@@ -51,19 +51,20 @@ class _Step:
         self.node = after.node
 
     def moments(self) -> Iterator[Moment]:
-        old, new = ({row.key for row in ledger.charges} for ledger in (self.before, self.after))
-        for rows in _grouped(row for row in self.before.charges if row.key not in new):
+        before, after = self.before.charges, self.after.charges
+        for rows in _grouped(_without(before, after)):
             reason = self._end(rows[0])
             yield self._told("released", rows, f"released on node {self.node}: {sums(rows)}; {_ENDS[reason]}", reason)
         yield from self._lapsed()
-        reserved, charged = (set(map(_allocation, rows)) for rows in (self.before.reservations, self.before.charges))
-        for rows in _grouped(row for row in self.after.charges if row.key not in old):
-            name = _allocation(rows[0])
-            reason = "" if name in reserved | charged else UNRESERVED
-            beside = "; nothing was reserved for it" if reason else ""
-            if name in reserved - charged:
-                yield from self._settled(rows[0])
-            yield self._told("charged", rows, f"charged to node {self.node}: {costs(rows)}{beside}", reason)
+        if added := _without(after, before):
+            reserved, charged = set(map(_allocation, self.before.reservations)), set(map(_allocation, before))
+            for rows in _grouped(added):
+                name = _allocation(rows[0])
+                reason = "" if name in reserved | charged else UNRESERVED
+                beside = "; nothing was reserved for it" if reason else ""
+                if name in reserved - charged:
+                    yield from self._settled(rows[0])
+                yield self._told("charged", rows, f"charged to node {self.node}: {costs(rows)}{beside}", reason)
         yield from self._bound()
 
     def _settled(self, row: BookedCharge) -> Iterator[Moment]:
@@ -74,10 +75,15 @@ class _Step:
 
     def _lapsed(self) -> Iterator[Moment]:
         """Reservations that went, and that nothing was ever booked for."""
-        known = {*map(_allocation, self.before.charges), *map(_allocation, self.after.charges)}
-        known.update(map(_allocation, self.after.reservations))
-        for each in self.before.reservations:
-            if each.charges and not each.seen and each.allocation != PLACE and _allocation(each) not in known:
+        held = set(map(_allocation, self.after.reservations))
+        gone = [
+            each
+            for each in self.before.reservations
+            if each.charges and not each.seen and each.allocation != PLACE and _allocation(each) not in held
+        ]
+        known = {_allocation(row) for row in (*self.before.charges, *self.after.charges)} if gone else set()
+        for each in gone:
+            if _allocation(each) not in known:
                 reason = self._end(each.charges[0])
                 text = f"reserved on node {self.node} and never booked: {sums(each.charges)}; {_ENDS[reason]}"
                 yield self._told("lapsed", each.charges, text, reason)
@@ -143,6 +149,14 @@ class _Step:
 
 def _allocation(row: BookedCharge | Reservation) -> _Allocation:
     return row.claim_uid, row.allocation
+
+
+def _without(rows: Sequence[BookedCharge], others: Sequence[BookedCharge]) -> list[BookedCharge]:
+    """Those of ``rows`` whose key none of ``others`` has. What stays is mostly the same object."""
+    same = set(map(id, others))
+    left = [row for row in rows if id(row) not in same]
+    keys = {row.key for row in others} if left else set()
+    return [row for row in left if row.key not in keys]
 
 
 def _grouped(rows: Iterable[BookedCharge]) -> Iterable[tuple[BookedCharge, ...]]:
