@@ -31,18 +31,20 @@ from certs.error import CertificateError
 from certs.files import ensure, keep, write
 from certs.secret import complete
 from webhook.cluster.access import connect
+from webhook.cluster.api import Api
 from webhook.cluster.audit_log import AuditLog
 from webhook.cluster.background import Background
 from webhook.cluster.files import Cluster
 from webhook.cluster.ledgers import Ledgers
 from webhook.cluster.live import LiveCluster
 from webhook.controllers.clock import ServerClock
+from webhook.controllers.event_queue import EventQueue
+from webhook.controllers.evidence_events import EvidenceEvents
 from webhook.controllers.runner import Controllers
 from webhook.controllers.write_alerts import WriteAlerts, claim_writers
 from webhook.server.app import build, watching
 from webhook.server.audit import AuditSink
 from webhook.server.connection import Connection
-from webhook.server.gauges import EVERY
 from webhook.server.recorded import Recorded
 from webhook.server.reserving import Reserving
 from webhook.server.service import Check, Service
@@ -173,6 +175,17 @@ def _record(service: Service, journal: Journal | None, recording: Recording | No
         service.on_record.append(recording.record)
 
 
+def _events(service: Service, controllers: Controllers, api: Api) -> EventQueue:
+    """What writes the events about claims and their pods, of decisions and of what the leader sees of claims."""
+    queue = EventQueue(api, service.log, service.metrics.events_dropped)
+    events = EvidenceEvents(queue.offer)
+    service.on_record.append(events.record)
+    controllers.life.on_moments.append(events.moments)
+    checks = service.checks
+    service.checks = lambda: [*checks(), *queue.checks()]
+    return queue
+
+
 def _serve_files(settings: Settings, service: Service) -> None:
     """Serve with a cluster in files; audit events are looked at beside, and told without events about claims."""
     background = Background()
@@ -261,6 +274,7 @@ def _serve_live(
         controllers.rollouts.tracing = tracing
         controllers.life.refused = lambda: service.allocations.refused
         controllers.life.on_moments.append(MomentLines(log, tracing).tell)
+        parts["events"] = _events(service, controllers, api).run
         controllers.roles.on_findings = service.metrics.role_findings
         controllers.observed.carried = service.slice_reviews.carried
         controllers.observed.dropped = service.slice_reviews.dropped
@@ -432,11 +446,9 @@ async def _run(
         host, port = listener.getsockname()[:2]
         url = f"https://{_address(host, port)}"
         log.write("info", f"{name}listening on {url}", url=url)
-    service.metrics.certificates(context.ends)
     looking = asyncio.create_task(_look(service, context, now, renew))
-    keeping = asyncio.create_task(_keep(service))
     await stop.wait()
-    service.stopping = service.gauges.ended = True
+    service.stopping = True
     log.write("info", "stopping")
     end()
     with contextlib.suppress(TimeoutError):
@@ -445,25 +457,7 @@ async def _run(
         server.should_exit = True
     await asyncio.gather(*serving)
     looking.cancel()
-    keeping.cancel()
     log.write("info", "stopped")
-
-
-async def _keep(service: Service) -> None:
-    """Keep the gauges up. What goes wrong is said once."""
-    told = ""
-    while True:
-        pause = EVERY
-        if service.cluster.synced:
-            try:
-                pause = await asyncio.to_thread(service.gauges.keep)
-                told = ""
-            except Exception as error:  # noqa: BLE001 - a scrape tells it too, reviews go on
-                problem = f"{type(error).__name__}: {error}"
-                if problem != told:
-                    service.log.write("error", "gauges not computed", message=problem)
-                told = problem
-        await asyncio.sleep(pause)
 
 
 async def _look(
@@ -493,7 +487,6 @@ async def _look(
         try:
             if await asyncio.to_thread(context.refresh, now()):
                 service.certificate_problem = ""
-                service.metrics.certificates(context.ends)
                 service.log.write("info", "certificates replaced")
         except CertificateError as error:  # told at the look that sees the change, not at those after it
             service.certificate_problem = str(error)
