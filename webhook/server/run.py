@@ -45,6 +45,7 @@ from webhook.controllers.write_alerts import WriteAlerts, claim_writers
 from webhook.server.app import build, watching
 from webhook.server.audit import AuditSink
 from webhook.server.connection import Connection
+from webhook.server.gauges import EVERY
 from webhook.server.recorded import Recorded
 from webhook.server.reserving import Reserving
 from webhook.server.service import Check, Service
@@ -446,9 +447,11 @@ async def _run(
         host, port = listener.getsockname()[:2]
         url = f"https://{_address(host, port)}"
         log.write("info", f"{name}listening on {url}", url=url)
+    service.metrics.certificates(context.ends)
     looking = asyncio.create_task(_look(service, context, now, renew))
+    keeping = asyncio.create_task(_keep(service))
     await stop.wait()
-    service.stopping = True
+    service.stopping = service.gauges.ended = True
     log.write("info", "stopping")
     end()
     with contextlib.suppress(TimeoutError):
@@ -457,7 +460,25 @@ async def _run(
         server.should_exit = True
     await asyncio.gather(*serving)
     looking.cancel()
+    keeping.cancel()
     log.write("info", "stopped")
+
+
+async def _keep(service: Service) -> None:
+    """Keep the gauges up. What goes wrong is said once."""
+    told = ""
+    while True:
+        pause = EVERY
+        if service.cluster.synced:
+            try:
+                pause = await asyncio.to_thread(service.gauges.keep)
+                told = ""
+            except Exception as error:  # noqa: BLE001 - a scrape tells it too, reviews go on
+                problem = f"{type(error).__name__}: {error}"
+                if problem != told:
+                    service.log.write("error", "gauges not computed", message=problem)
+                told = problem
+        await asyncio.sleep(pause)
 
 
 async def _look(
@@ -487,6 +508,7 @@ async def _look(
         try:
             if await asyncio.to_thread(context.refresh, now()):
                 service.certificate_problem = ""
+                service.metrics.certificates(context.ends)
                 service.log.write("info", "certificates replaced")
         except CertificateError as error:  # told at the look that sees the change, not at those after it
             service.certificate_problem = str(error)
