@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from tests.facts import test_zone_choice as zone_choice
 from tests.facts.builders import NOW, claim, device_class, grp, node, pod, pod_ref, result, rollout, slice_of, world
+from tests.ledger import builders as zones
 from webhook.facts.pending import pending, pending_claims
+from webhook.kube.core import GATE
 from webhook.kube.snapshot import Snapshot
 
 Json = dict[str, Any]
@@ -81,3 +84,16 @@ def test_what_is_told_of_a_claim_that_waits() -> None:
         "c1": "x: has a refusal of its last allocation, needs one that the guard allows",
         "c2": "unscheduled: has no allocation, needs one by the scheduler; no rule of ours keeps it back",
     }
+
+
+def test_a_claim_of_pods_that_our_gate_keeps_for_room_in_a_zone_waits_for_that() -> None:
+    """Not one that somebody else might give devices: the scheduler may have another of its pods."""
+    gate: Json = {"schedulingGates": [{"name": GATE}]}
+    waits, free = (
+        zones.pod(name, zones.container(claims=("g",)), claims=("g",), node_name="", phase="Pending", **more)
+        for name, more in (("p1", gate), ("p2", Json()))
+    )
+    objs = zone_choice.cpus(), zone_choice.gpus(zones.old("4"))
+    snapshot = zone_choice.cluster(*objs, waits)
+    assert counts(snapshot) == {("gpu.example", "zone-to-choose"): 1}
+    assert counts(zone_choice.cluster(*objs, waits, free)) == {("gpu.example", "unscheduled"): 1}

@@ -12,8 +12,9 @@ from webhook.facts.drivers import claim_drivers
 from webhook.facts.pool_survey import Reason
 from webhook.facts.waiting import Waiting
 from webhook.facts.waits import wanted_since
+from webhook.facts.zone_choice import Choosing
 from webhook.kube.claims import Claim
-from webhook.kube.core import Pod
+from webhook.kube.core import GATE, Pod
 from webhook.kube.snapshot import Snapshot
 
 NOTHING_KNOWN = "unscheduled"
@@ -41,9 +42,10 @@ def pending(
 
     The reason is what stops the driver (``driver-held``, ``stage-off``, or what its pools lack, as pods are told that
     wait for it), ``no-device-yet`` where it has published nothing, else the rule that refused the claim's last
-    allocation (``refused``, by claim id), else ``unscheduled``.
+    allocation (``refused``, by claim id), else ``zone-to-choose`` where our gate keeps all of its pods until there is
+    room in a zone, else ``unscheduled``.
     """
-    stops = Waiting(snapshot, now)
+    stops, zones = Waiting(snapshot, now), Choosing(snapshot)
     for claim in claims:
         if claim.allocation is not None or claim.deleting:
             continue
@@ -52,7 +54,7 @@ def pending(
         if not pods:
             continue
         since, rule = wanted_since(claim, pods), refused.get(claim.id, "")
-        otherwise = _refused(rule) if rule else _UNKNOWN
+        otherwise = _refused(rule) if rule else _gated(pods, zones) or _UNKNOWN
         for driver in claim_drivers(claim, snapshot) or ("",):
             reason = (_stopped(stops, snapshot, driver) if driver else None) or otherwise
             yield Pending(claim, pods, since, driver, reason.rule, reason.text)
@@ -72,6 +74,10 @@ def _stopped(stops: Waiting, snapshot: Snapshot, driver: str) -> Reason | None:
     if driver in snapshot.driver_slices:
         return None
     return Reason(NO_DEVICE, f"no slice of {driver}", "one with a device that the claim can have")
+
+
+def _gated(pods: tuple[Pod, ...], zones: Choosing) -> Reason | None:
+    return zones.pod(pods[0]) if all(GATE in pod.gates for pod in pods) else None
 
 
 def _refused(rule: str) -> Reason:
