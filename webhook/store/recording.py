@@ -77,7 +77,7 @@ class Recording:
             self._more.notify_all()
 
     def counted(self, count: Callable[[int], object]) -> None:
-        """Have ``count`` called with the number of what could not be written, from the beginning on."""
+        """Have ``count`` called with how many decisions were lost and tries failed, from the beginning on."""
         with self._more:
             self._count = count
             if self._failures:
@@ -155,7 +155,7 @@ class Recording:
         return len(taken), lines
 
     def _failing(self, number: int) -> None:
-        """Count what is lost; to be called with the lock."""
+        """Count what was lost, or failed; to be called with the lock."""
         self._failures += number
         if self._count is not None and number:
             self._count(number)
@@ -165,6 +165,8 @@ class Recording:
         if not self._problem:
             self._tell("error", "recording not written", message=reason, folder=str(self._folder))
         self._problem = f"it cannot be written: {reason}"
+        with self._more:
+            self._failing(1)
         if self._file is not None:
             # The lines of a write that was cut off are written again, whole.
             with suppress(OSError):
