@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from tests.kube.test_node_ledger import charge
 from tests.telemetry.receiver import Receiver
 from webhook.ledger.moments import Kind, Moment
+from webhook.ledger.transitions import _ENDS
 from webhook.telemetry.log import Log
 from webhook.telemetry.moment_lines import MomentLines, attributes, log_fields
 from webhook.telemetry.spans import anchor
@@ -137,3 +140,14 @@ def test_lines_and_spans_are_bounded_and_hostile_names_stay_on_their_line() -> N
     assert {len(value) for value in attributes(wide).values() if isinstance(value, tuple)} <= {1, 64}
     lines, _ = told(wide)
     assert len(lines) == 1
+
+
+def test_the_guide_tells_each_kind_and_its_span() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "claim-life.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `([a-z.]+)`", text, re.MULTILINE)
+    assert [kind for kind, _ in rows] == sorted(get_args(Kind), key=[kind for kind, _ in rows].index)
+    for kind, name in rows:
+        _, [span] = told(moment(kind))
+        assert span.name == name
+    ends = next(line for line in text.splitlines() if line.startswith("| `released`"))
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", ends)) - {"released"} == set(_ENDS)
