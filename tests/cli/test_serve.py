@@ -66,7 +66,6 @@ def test_a_clock_that_stands_still_decides_whether_a_hold_still_holds(example, t
         (["--certs", "half"], "is missing beside"),
         (["--host", "203.0.113.1", "--port", "0"], "203.0.113.1:0: "),
         (["--journal", "half/tls.key"], "half/tls.key: cannot be read: file exists; check the path"),
-        (["--otlp-endpoint", "http://localhost:4318"], "--otlp-endpoint is for a live cluster"),
         (["--otlp-endpoint", "localhost:4317"], "'localhost:4317' is not http://HOST:PORT"),
     ],
 )
@@ -82,8 +81,9 @@ def test_what_keeps_it_from_starting_is_exit_code_2(spawn, example, tmp_path, mo
     assert "Traceback" not in ran.err
 
 
-def test_an_environment_for_traces_is_read_and_of_files_there_are_none(run, spawn, example, tmp_path, monkeypatch):
+def test_an_environment_for_traces_is_read(run, spawn, example, tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with serving(example / "cluster", tmp_path / "certs") as ask:
         assert b"[+]policies ok" in ask("/readyz?verbose")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
@@ -97,6 +97,12 @@ def test_an_environment_for_traces_is_read_and_of_files_there_are_none(run, spaw
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector")
     ran = run("serve", "--cluster", example / "cluster")
     assert (ran.code, "env var: 'OTEL_EXPORTER_OTLP_ENDPOINT'" in ran.err) == (2, True)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1/otlp")
+    ran = run("serve", "--cluster", example / "cluster")
+    assert (ran.code, "has a path, but grpc has none" in ran.err) == (2, True)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+    ran = run("serve", "--cluster", example / "cluster")
+    assert (ran.code, "'http/json' is not one of 'http/protobuf', 'grpc'" in ran.err) == (2, True)
 
 
 def test_what_is_served_is_kept_in_a_journal_that_can_be_replayed(run, spawn, example, tmp_path):

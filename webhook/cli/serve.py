@@ -8,13 +8,16 @@ import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
-from click.core import ParameterSource
 
 from webhook.cli.console import Unreachable, Unusable, problem
 from webhook.cli.options import Time, live_options, policies_option, version_options
+
+if TYPE_CHECKING:
+    from webhook.telemetry.tracing import Protocols
 
 _CERTS = "allocguard-certs"
 _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -132,7 +135,23 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
     type=Url("http", "https"),
     envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
     show_envvar=True,
-    help="Send a span of each step of a rollout there, to /v1/traces, as OTLP over HTTP.",
+    help="Send what happens to claims, pods and rollouts there as spans, a trace for each.",
+)
+@click.option(
+    "--otlp-protocol",
+    type=click.Choice(("http/protobuf", "grpc")),
+    envvar="OTEL_EXPORTER_OTLP_PROTOCOL",
+    show_envvar=True,
+    default="http/protobuf",
+    show_default=True,
+    help="OTLP over HTTP, to /v1/traces below the endpoint, or over gRPC.",
+)
+@click.option(
+    "--trace-ratio",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    help="Of how many claims and pods all spans are sent; those in trouble always are.",
 )
 @click.option(
     "--audit-token-file",
@@ -173,6 +192,8 @@ def serve(
     record: Path | None,
     record_ratio: float,
     otlp_endpoint: str | None,
+    otlp_protocol: Protocols,
+    trace_ratio: float,
     audit_token: Path | None,
     audit_log: Path | None,
     clusters: tuple[str, ...],
@@ -199,8 +220,8 @@ def serve(
         raise click.UsageError("--service and --url are given, but one webhook has one address")
     live = {"--kubeconfig": kubeconfig, "--context": context, "--service": service, "--url": url}
     live |= {"--certs-secret": secret}
-    if click.get_current_context().get_parameter_source("otlp_endpoint") is ParameterSource.COMMANDLINE:
-        live["--otlp-endpoint"] = otlp_endpoint
+    if otlp_protocol == "grpc" and otlp_endpoint is not None and urlsplit(otlp_endpoint).path:
+        raise click.UsageError(f"--otlp-endpoint: {otlp_endpoint} has a path, but grpc has none; take it away")
     given = next((name for name, value in live.items() if value is not None), None)
     if clusters and given:
         raise click.UsageError(f"{given} is for a live cluster, but --cluster has its objects in files")
@@ -228,6 +249,8 @@ def serve(
             record=record,
             record_ratio=record_ratio,
             otlp_endpoint=otlp_endpoint,
+            otlp_protocol=otlp_protocol,
+            trace_ratio=trace_ratio,
             audit_token=audit_token,
             audit_log=audit_log,
         )

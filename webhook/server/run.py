@@ -54,7 +54,8 @@ from webhook.store.policies import PolicyStore, shipped
 from webhook.store.recording import Recording
 from webhook.telemetry.log import Log
 from webhook.telemetry.moment_lines import MomentLines
-from webhook.telemetry.tracing import Tracing
+from webhook.telemetry.review_spans import ReviewSpans
+from webhook.telemetry.tracing import Protocols, Tracing
 
 # Go keeps idle connections for 90 seconds; who closes first loses the request that is just being sent.
 KEEP_ALIVE = 120
@@ -74,7 +75,6 @@ PATIENCE = 1.0
 _COLLECT_AFTER = (200_000, 50, 1000)
 # How long background work may keep the interpreter from the event loop, seconds.
 SWITCH_AFTER = 0.0005
-
 
 Part = Coroutine[None, None, None]
 
@@ -96,8 +96,9 @@ class Settings:
     where it has a ``service`` (``NAMESPACE/NAME[:PORT]``) or ``url`` to register; ``secret`` (``NAMESPACE/NAME``) is
     where certificates are shared, ``namespace`` its own, ``audit`` refuses nothing. ``journal`` is the folder where
     what is seen of the cluster is kept, within ``limits``; ``record`` is where decisions are recorded, and of those
-    that nobody will ask about the part ``record_ratio``; ``otlp_endpoint`` is where spans go. ``audit_token`` is the
-    file with the token that senders of audit events show, ``audit_log`` one of such events to follow.
+    that nobody will ask about the part ``record_ratio``; ``otlp_endpoint`` is where spans go, by ``otlp_protocol``, and
+    ``trace_ratio`` the part of claims and pods whose spans do. ``audit_token`` is the file with the token that senders
+    of audit events show, ``audit_log`` one of such events to follow.
     """
 
     certs: Path
@@ -122,6 +123,8 @@ class Settings:
     record: Path | None = None
     record_ratio: float = 0.1
     otlp_endpoint: str | None = None
+    otlp_protocol: Protocols = "http/protobuf"
+    trace_ratio: float = 0.1
     audit_token: Path | None = None
     audit_log: Path | None = None
 
@@ -139,6 +142,7 @@ def serve(settings: Settings, log: Log | None = None) -> None:
     recording: Recording | None = None
     clock = ServerClock(log, _now)
     now = settings.clock or clock.now
+    tracing = Tracing(settings.otlp_endpoint, log, settings.otlp_protocol, settings.trace_ratio)
     try:
         policies = PolicyStore(settings.policies or [shipped()], settings.audit)
         if settings.journal is not None:
@@ -152,10 +156,13 @@ def serve(settings: Settings, log: Log | None = None) -> None:
             # Nobody would let the pods go.
             service.may_hold = lambda: False
             _record(service, journal, recording)
+            _trace(service, tracing)
             _serve_files(settings, service)
         else:
-            _serve_live(settings, policies, log, journal, recording, clock)
+            _serve_live(settings, policies, log, journal, recording, clock, tracing)
     finally:
+        if lost := tracing.close():
+            log.write("warning", "spans lost", count=lost)
         if recording is not None:
             recording.close()
         if journal is not None:
@@ -174,6 +181,13 @@ def _record(service: Service, journal: Journal | None, recording: Recording | No
     if recording is not None:
         recording.counted(service.metrics.recording_failure)
         service.on_record.append(recording.record)
+
+
+def _trace(service: Service, tracing: Tracing) -> None:
+    """Have decisions traced, and count the spans that nobody took."""
+    tracing.on_dropped = service.metrics.spans_dropped
+    if tracing.sends:
+        service.on_record.append(ReviewSpans(tracing).tell)
 
 
 def _events(service: Service, controllers: Controllers, api: Api) -> EventQueue:
@@ -227,9 +241,9 @@ def _serve_live(
     journal: Journal | None,
     recording: Recording | None,
     clock: ServerClock,
+    tracing: Tracing,
 ) -> None:
     """Serve with a view of the live cluster, and the controllers that were asked for, in a thread of their own."""
-    tracing = Tracing(settings.otlp_endpoint, log)
     background = Background()
     now = settings.clock or clock.now
     ended: list[Check] = []
@@ -265,6 +279,7 @@ def _serve_live(
             lambda: [*controllers.checks(), *_kept_checks(journal, recording), *ended],
         )
         _record(service, journal, recording)
+        _trace(service, tracing)
         cluster.on_policies = service.take_policies
         cluster.on_stale = service.metrics.stale
         controllers.gates.on_release = service.metrics.released
@@ -277,6 +292,7 @@ def _serve_live(
         controllers.life.on_moments.append(MomentLines(log, tracing).tell)
         parts["events"] = _events(service, controllers, api).run
         controllers.roles.on_findings = service.metrics.role_findings
+        controllers.scan.on_scan = service.metrics.audit_scan
         controllers.observed.carried = service.slice_reviews.carried
         controllers.observed.dropped = service.slice_reviews.dropped
         controllers.observed.refusals = service.allocations.refusals
@@ -297,7 +313,6 @@ def _serve_live(
         background.stop(api.close(), DRAIN)
     finally:
         background.stop()
-        tracing.close()
 
 
 def run(
