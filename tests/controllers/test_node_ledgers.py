@@ -571,3 +571,18 @@ def test_the_ledger_of_a_node_that_is_gone_tells_what_it_released() -> None:
         assert world.told() == [("released", "a", "claim-gone")]
 
     run(test())
+
+
+def test_of_two_that_think_they_lead_one_tells() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE)
+        await world.publish()
+        leaders = world.controller, world.led()
+        world.see(claim())
+        assert [await leader._publish("n1") for leader in leaders] == [True, False]
+        world.see()
+        assert [await leader._publish("n1") for leader in leaders] == [True, True]
+        assert world.told() == [("charged", "a", "not-reserved")]
+
+    run(test())
