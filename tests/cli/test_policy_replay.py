@@ -139,10 +139,35 @@ def test_it_needs_something_to_judge_by(run: Any, guard: RecordingGuard, tmp_pat
     recording = written(tmp_path / "recording", guard.lines)
     ran = run("policy", "replay", recording)
     assert (ran.code, "needs --journal DIR, or --cluster" in ran.err) == (2, True)
+    for more, told in (
+        (("--at", "2026-11-30T12:00:00Z"), "each decision is judged at its own time"),
+        (("--kubernetes-version", "1.37"), "a recording has them itself"),
+        (("--cluster", tmp_path), "needs --journal DIR, or --cluster"),
+    ):
+        ran = run("policy", "replay", recording, "--journal", tmp_path / "none", *more)
+        assert (ran.code, told in ran.err) == (2, True)
+    ran = run("policy", "replay", "-", "--cluster", "-")
+    assert (ran.code, "- is given twice" in ran.err) == (2, True)
     ran = run("policy", "replay", recording, "--journal", tmp_path / "none")
     assert (ran.code, "has no journal" in ran.err) == (2, True)
     ran = run("policy", "replay", tmp_path / "nothing", "--journal", journal(tmp_path / "journal", guard.events))
     assert (ran.code, "nothing: cannot be read" in ran.err) == (2, True)
+
+
+def test_hostile_names_stay_on_their_lines(run: Any, guard: RecordingGuard, tmp_path: Path) -> None:
+    hostile = "a\x1b[2J\nthe same: 9 decisions\u2028\u202e"
+    for line in guard.lines:
+        line["request"]["name"] = hostile
+        line["allocguard"]["outcome"] = hostile
+        line["allocguard"]["errors"] = [hostile]
+        line["allocguard"]["response"]["patch"] = [hostile]
+        line["allocguard"]["findings"] = [{"policy": hostile, "rule": hostile, "path": hostile, "message": hostile}]
+        line["allocguard"]["versions"]["ResourceClaim"] = {f"ns/{hostile}": "7"}
+    recording = written(tmp_path / "recording", guard.lines)
+    ran = run("policy", "replay", recording, "--journal", journal(tmp_path / "journal", guard.events))
+    assert ran.code == 1
+    assert all(line.isprintable() for line in ran.out.splitlines())
+    assert not any(line.startswith("the same: 9") for line in ran.out.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from webhook.cli import sources
 from webhook.cli.console import Unusable, note, out, paint, problem, wrapped
@@ -88,6 +89,13 @@ def replay(
     """
     from webhook.cli.output import dump
 
+    sources.check_stdin(paths, where.clusters, policies)
+    if click.get_current_context().get_parameter_source("at") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--at is given, but each decision is judged at its own time; leave it out")
+    if journal is not None and (where.minor is not None or where.gates):
+        raise click.UsageError(
+            "--kubernetes-version and --feature-gates are for a cluster, a recording has them itself"
+        )
     named = bool(where.clusters) or where.named_live
     if named == (journal is not None):
         raise click.UsageError("needs --journal DIR, or --cluster or --kubeconfig: what to judge decisions by")
@@ -259,7 +267,7 @@ def _text(value: Json) -> Iterator[str]:
 
 
 def _side_lines(side: str, told: Json) -> Iterator[str]:
-    yield f"  {side}: {told['outcome']}"
+    yield f"  {side}: {one_line(told['outcome'])}"
     for each in told["findings"][:_MOST_FINDINGS]:
         path = f": {each.get('path')}" if each.get("path") else ""
         text = f"{each.get('policy')}/{each.get('rule')}{path}: {each.get('message') or each.get('does')}"
