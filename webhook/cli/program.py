@@ -21,7 +21,7 @@ COMMANDS = {
     "explain": "show one review as a tree: conditions, rules, sums, verdict, fix",
     "serve": "serve the webhook over HTTPS",
     "ledger": "what every node has, and who is charged for it",
-    "policy": "check, test and export policies",
+    "policy": "check, test and export policies, judge recorded decisions again",
     "rollout": "hold, resume, check and promote a driver",
     "rbac": "judge roles and bindings: too wide, without effect, missing",
     "free": "free claims that failed attempts left allocated (optional, 1.36)",
