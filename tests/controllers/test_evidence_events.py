@@ -121,7 +121,7 @@ def test_a_wait_is_a_warning_alike_as_long_as_its_reason_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "seconds", "count"), [("unscheduled", 20, 0), ("unscheduled", 40, 1), ("driver-held", 1, 1)]
+    ("reason", "seconds", "count"), [("unscheduled", 14, 0), ("unscheduled", 15, 1), ("driver-held", 1, 1)]
 )
 def test_the_end_of_a_wait_is_told_where_somebody_had_asked_about_it(reason: str, seconds: int, count: int) -> None:
     told = Told()

@@ -123,8 +123,8 @@ def test_what_everybody_has_is_no_line() -> None:
         (moment("pending", reason="unscheduled"), True),
         (moment("lapsed"), True),
         (moment("settled", reason="node-overcommit"), True),
-        (moment("settled", reason="unscheduled", at=NOW + timedelta(seconds=31)), True),
-        (moment("settled", reason="unscheduled", at=NOW + timedelta(seconds=30)), False),
+        (moment("settled", reason="unscheduled", at=NOW + timedelta(seconds=15)), True),
+        (moment("settled", reason="unscheduled", at=NOW + timedelta(seconds=14)), False),
         (CHARGED, False),
     ],
 )

@@ -23,13 +23,13 @@ from webhook.facts.placement import consumers
 from webhook.kube.claims import Claim
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.awaited import because, given_up, settled, waits
-from webhook.ledger.moments import Moment
+from webhook.ledger.moments import WAITED, Moment
 
 # Seconds between two looks, how often as long as a look has taken there is none, how many claims are told as waiting
 # at one look, and how many are read without a pause.
 LOOK, SHARE, MOST, _BREATH = 2.0, 10, 256, 64
 # A wait is told when it is that old, seconds, then after twice as long each time, up to the longest.
-FIRST, LONGEST = 15, 300
+FIRST, LONGEST = int(WAITED.total_seconds()), 300
 # How long a claim may have devices and no charge until it is taken for one that costs nothing, seconds.
 _COSTLESS = 30.0
 

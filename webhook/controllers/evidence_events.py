@@ -14,7 +14,6 @@ from webhook.admission.record import Record
 from webhook.admission.subject import Ref
 from webhook.controllers.event_queue import Happening
 from webhook.controllers.events import about_claim, about_pod
-from webhook.facts.pending import NOTHING_KNOWN
 from webhook.kube.object_event import (
     ALLOCATION_REFUSED,
     CLAIM_CHARGED,
@@ -25,7 +24,6 @@ from webhook.kube.object_event import (
 )
 from webhook.ledger.moments import Moment
 from webhook.policy.evaluate import FAILED
-from webhook.telemetry.sampling import waited
 
 # Pods that are told of at one write.
 _MOST_PODS = 8
@@ -56,7 +54,7 @@ class EvidenceEvents:
         """Tell what happened to claims; a wait for nothing in particular, as every claim has one, when it was long."""
         for each in moments:
             reason = _REASONS.get(each.kind)
-            if reason is None or not each.uid or not _worth(each):
+            if reason is None or not each.uid or not each.notable:
                 continue
             about = about_claim(each.namespace, each.name, each.uid)
             warning = each.kind in ("pending", "lapsed")
@@ -80,7 +78,3 @@ def _rule(record: Record) -> str:
     """The rule that the message of the refusal begins with."""
     rules = [each.finding.rule for each in record.judged if record.done(each) == "Deny"]
     return next((rule for rule in rules if rule != FAILED), FAILED)
-
-
-def _worth(moment: Moment) -> bool:
-    return moment.kind != "settled" or moment.reason != NOTHING_KNOWN or waited(moment.begun, moment.at)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
 
 from webhook.facts.account import add
+from webhook.facts.pending import NOTHING_KNOWN
 from webhook.kube.node_ledger import BookedCharge, quantity
 from webhook.kube.quantity import Number
 
@@ -17,6 +18,9 @@ from webhook.kube.quantity import Number
 _DEVICES, _PODS = 4, 4
 # A digest by which people tell mappings apart: ``sha256:`` and 12 digits.
 _SHORT = 19
+
+# A claim that waits so long is told as pending.
+WAITED = timedelta(seconds=15)
 
 Kind = Literal["charged", "bound", "released", "lapsed", "pending", "settled"]
 
@@ -57,6 +61,11 @@ class Moment(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """``namespace/name`` of the claim."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def notable(self) -> bool:
+        """Whether people are told: every claim waits, most of them a moment and for nothing in particular."""
+        return self.kind != "settled" or self.reason != NOTHING_KNOWN or self.at - self.begun >= WAITED
 
     @property
     def amounts(self) -> Mapping[str, str]:

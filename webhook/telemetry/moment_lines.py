@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
-from webhook.facts.pending import NOTHING_KNOWN
 from webhook.facts.times import stamp
 from webhook.kube.node_ledger import BookedCharge, quantity
 from webhook.kube.trace import trace_id
 from webhook.ledger.moments import Moment
 from webhook.telemetry.log import Level, Log
-from webhook.telemetry.sampling import waited
 from webhook.telemetry.spans import (
     ALLOCATION_KEY,
     AMOUNTS_KEY,
@@ -50,8 +47,6 @@ _SPANS = {
     "pending": PENDING,
     "settled": PENDING,
 }
-# What a short wait for nothing in particular is: every claim has one.
-_SHORT = timedelta(seconds=15)
 
 
 class MomentLines:
@@ -64,12 +59,12 @@ class MomentLines:
     def tell(self, moments: Sequence[Moment]) -> None:
         """Write a line and a span of each; never blocks. A claim that got its devices at once waited in no line."""
         for each in moments:
-            if each.kind != "settled" or _long(each):
+            if each.notable:
                 level: Level = "warning" if each.kind in ("pending", "lapsed") else "info"
                 self._log.write(level, each.kind, **log_fields(each))
             if self._tracing.sends:
                 links = [anchor(uid) for uid in each.pod_uids[:MOST_ITEMS]]
-                always = each.kind in ("pending", "lapsed") or _asked_about(each)
+                always = each.kind in ("pending", "lapsed") or (each.kind == "settled" and each.notable)
                 self._tracing.tell(each.uid, _SPANS[each.kind], each.begun, each.at, attributes(each), links, always)
 
 
@@ -158,14 +153,3 @@ def _charge_json(row: BookedCharge) -> dict[str, object]:
             "digest": row.digest,
         },
     }
-
-
-def _long(moment: Moment) -> bool:
-    return moment.reason != NOTHING_KNOWN or moment.at - moment.begun >= _SHORT
-
-
-def _asked_about(moment: Moment) -> bool:
-    """Whether a claim waited in a way that somebody will ask about."""
-    if moment.kind != "settled":
-        return False
-    return moment.reason != NOTHING_KNOWN or waited(moment.begun, moment.at)
