@@ -48,7 +48,7 @@ def test_help_reads_no_module_that_a_command_needs(spawn):
     ("arguments", "told"),
     [
         (["reviw"], "no such command 'reviw'; see `allocguard --help`"),
-        (["check"], "missing argument 'FILES...'; see `allocguard check --help`"),
+        (["check"], "needs FILES, or --live for all that is stored; see `allocguard check --help`"),
         (["check", "x", "--at", "yesterday"], "is no time with an offset"),
         (["check", "x", "--at", "2026-11-20T09:00:00"], "is no time with an offset"),
         (["check", "x", "--kubernetes-version", "1.12"], "needs one of 1.36 and 1.37"),

@@ -100,14 +100,27 @@ def test_a_list_that_is_refused_is_no_clean_cluster(run: Any, server: FakeServer
     assert "pods is forbidden" in ran.err
 
 
-@pytest.mark.parametrize("arguments", [["x.yaml", "--live"], [], ["--live", "--alone"]])
-def test_either_files_or_all_that_is_stored(run: Any, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["x.yaml", "--live"], "needs FILES, or --live"), ([], "needs FILES"), (["--live", "--alone"], "is for FILES")],
+)
+def test_either_files_or_all_that_is_stored(run: Any, arguments: list[str], told: str) -> None:
     ran = run("check", *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert "needs FILES to judge" in ran.err
+    assert told in ran.err
 
 
 def test_standard_input_is_not_read_twice(run: Any) -> None:
     ran = run("check", "--live", "--cluster", "-", stdin="")
     assert (ran.code, ran.out) == (2, "")
     assert "standard input can be read once" in ran.err
+
+
+def test_kinds_that_a_cluster_may_do_without_are_done_without(run: Any, server: FakeServer, kubeconfig: str) -> None:
+    whole = run("check", "--live", "--kubeconfig", kubeconfig, *AT, *GATES)
+    del server.kept[PATHS["DriverRollout"]]
+    forbidden = refusal(403, "Forbidden", "roles is forbidden")
+    server.fail(lambda asked: asked.path == PATHS["Role"], forbidden, times=9)
+    ran = run("check", "--live", "--kubeconfig", kubeconfig, *AT, *GATES)
+    assert (ran.code, ran.out) == (1, whole.out)
+    assert "roles is forbidden; none of them count" in ran.err

@@ -54,8 +54,10 @@ def check(
     """
     from webhook.cli.formats import render
 
-    if live == bool(files) or (live and alone):
-        raise click.UsageError("needs FILES to judge, with or without --alone, or --live for all that is stored")
+    if live == bool(files):
+        raise click.UsageError("needs FILES, or --live for all that is stored")
+    if live and alone:
+        raise click.UsageError("--alone is for FILES: what is stored is judged together")
     if live:
         from webhook.cli.scan import scanned
 
