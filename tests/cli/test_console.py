@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from webhook.cli.console import out, paint, table
+
 ROOT = Path(__file__).parents[2]
 COMMAND = f"{sys.executable} -m webhook.cli"
 
@@ -40,3 +42,29 @@ def test_a_closed_stream_swallows_what_would_go_there() -> None:
 def test_a_closed_standard_input_is_told() -> None:
     code, _, told = shell(f"exec <&-; {COMMAND} check -")
     assert (code, told) == (2, "allocguard: -: cannot be read: is closed; check the path\n")
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_a_terminal_is_told_nothing_but_text_and_our_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tty: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: tty, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    painted = paint("a", "red", bold=True)
+    out(f"{painted}\x1b]0;title\x07\x1b[2J\u202eb\x9b1m\u2028c\n\td \N{MULTIPLICATION SIGN} \x1b[8me")
+    red, end = ("\x1b[31m\x1b[1m", "\x1b[0m") if tty else ("", "")
+    assert capsys.readouterr().out == f"{red}a{end} ]0;title  [2J b 1m c\n\td \N{MULTIPLICATION SIGN}  [8me\n"
+
+
+def test_exact_text_is_changed_for_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out("a\u202eb", exact=True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    out("a\u202eb", exact=True)
+    assert capsys.readouterr().out == "a\u202eb\na b\n"
+
+
+def test_a_cell_of_a_table_stays_on_its_line() -> None:
+    assert table(["name", "n"], [["a\nb\x1b[2J", "1"]]) == ["name     n", "a b [2J  1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -13,6 +14,10 @@ from typing import TextIO
 import click
 
 from webhook.kube.finding import one_line
+
+# What paint() writes: colours, bold, dim, and the end of each.
+_OUR_COLOURS = re.compile(r"\x1b\[(?:[0-2]|3[0-7])m")
+_CONTROLS = re.compile(rf"{_OUR_COLOURS.pattern}|[^\n\t\x20-\x7e]")
 
 SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 
@@ -36,12 +41,16 @@ class Unusable(click.ClickException):
     exit_code = 2
 
 
-def out(text: str) -> None:
+def out(text: str, *, exact: bool = False) -> None:
     """Write ``text`` and a line break to standard output. A reader that went away (``| head``) is no error; raises
     Unusable where nothing can be written.
+
+    What names and values could make a terminal do is left out, whoever wrote them; line breaks stay. ``exact`` text is
+    changed only for a terminal.
     """
+    shown = text if exact and not sys.stdout.isatty() else _CONTROLS.sub(_harmless, text)
     try:
-        _write(sys.stdout, f"{text}\n")
+        _write(sys.stdout, f"{shown}\n")
     except OSError as error:
         silence(sys.stdout)
         reason = (error.strerror or str(error)).lower()
@@ -66,6 +75,11 @@ def problem(text: str) -> None:
 def problems() -> int:
     """How often :func:`problem` was told in this run."""
     return click.get_current_context().find_root().ensure_object(Session).problems
+
+
+def _harmless(found: re.Match[str]) -> str:
+    control: str = found[0]
+    return control if _OUR_COLOURS.fullmatch(control) and coloured(sys.stdout) else one_line(control)
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -113,7 +127,10 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "", left: int = 1) -> list[str]:
-    """Lines of a table: the first ``left`` columns to the left, numbers to the right, the last line not padded."""
+    """Lines of a table: the first ``left`` columns to the left, numbers to the right, the last line not padded. A cell
+    stays on its line, whatever is in it.
+    """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for number, row in enumerate([head, *rows]):

@@ -100,7 +100,7 @@ class Scope:
         hidden = [each for each in self.grants if _everybodys(each, self.account)]
         shown = [each for each in self.grants if each not in hidden]
         for (namespace, by), group in groupby(shown, key=lambda each: (each.namespace, _by(each))):
-            where = f"in namespace {namespace}" if namespace else f"in {_EVERYWHERE}"
+            where = f"in namespace {one_line(namespace)}" if namespace else f"in {_EVERYWHERE}"
             yield ""
             yield from wrapped(f"may, {where}, by {by}", "  ", "      ")
             rows = [_row(each.rule) for each in group]
@@ -110,7 +110,7 @@ class Scope:
         if not shown:
             yield "  has no right of its own"
         if hidden:
-            names = ", ".join(sorted({each.binding.role_name for each in hidden}))
+            names = one_line(", ".join(sorted({each.binding.role_name for each in hidden})))
             yield ""
             yield from wrapped(f"and {plural(len(hidden), 'rule')} that every account has ({names})", "  ", "      ")
 
@@ -128,10 +128,10 @@ class Scope:
             each for each in self.grants if of_dra(each.rule) and (own is None or each.binding.role != own.reference)
         ]
         named = sorted({f"{each.binding.kind} {'/'.join(filter(None, each.binding.key))}" for each in others})
-        away = f"take the account out of {', '.join(named)}" if named else ""
+        away = one_line(f"take the account out of {', '.join(named)}") if named else ""
         single = len(objects) == 1
         if own is not None and single and _of_devices(own.rules) == _of_devices(map(read_rule, objects[0]["rules"])):
-            told = f"{CLUSTER_ROLE} {own.name} is the narrowest role already"
+            told = f"{CLUSTER_ROLE} {one_line(own.name)} is the narrowest role already"
             yield from wrapped(f"{told}; {away}" if away else told)
             return
         if any(each["kind"] == BINDING for each in objects) and self._placed() == _placed(objects):
@@ -139,7 +139,8 @@ class Scope:
             return
         if own is not None:
             kept = "patch on resourceclaims for the finalizer" if self.holder.allocates else "for events"
-            what = f"the narrowest role, to replace {CLUSTER_ROLE} {own.name}; keep what else it needs, as {kept}"
+            name = one_line(own.name)
+            what = f"the narrowest role, to replace {CLUSTER_ROLE} {name}; keep what else it needs, as {kept}"
         else:
             what = "the narrowest role, with what binds it"
         what += f"; once it is there, {away}:" if away else ":"

@@ -57,5 +57,5 @@ def review(
     for request in requests(files, described):
         answer = apply(bench.verdict(request, endpoint))
         denied = denied or not answer.allowed
-        out(respond(answer).decode())
+        out(respond(answer).decode(), exact=True)
     return 1 if denied and exit_code else 0

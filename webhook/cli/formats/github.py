@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webhook.cli.report import Report
+from webhook.kube.finding import one_line
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -20,7 +21,7 @@ def render(report: Report) -> str:
 
 
 def _data(value: str) -> str:
-    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return one_line(value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
 def _property(value: str) -> str:
