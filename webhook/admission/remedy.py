@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -19,6 +20,7 @@ from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
+from webhook.ledger.book import Book
 
 Tree = dict[str, Any]
 
@@ -30,35 +32,38 @@ _TOO_LARGE = "fits-nowhere"
 
 
 def remedy(verdict: Verdict, answer: Answer) -> Tree | None:
-    """Where the claims of the write would fit now, as if they were not allocated, together and with the whole request
-    of their pod. None where that is not what is wrong. Takes some milliseconds for each node: nothing for a review that
-    somebody waits for.
-
-    ``looked`` nodes of ``nodes`` that have devices of their drivers were tried, that of the write first; ``fit`` names
-    the first of those that take them, ``fits`` counts them; ``why`` counts by rule what keeps the others from it;
-    ``smallestChange`` is what would help, each alone, on the node of the write where other nodes take them, as ``ledger
-    fit`` tells it.
-    """
+    """What :func:`would_fit` says of the claims of the write; None where that is not what is wrong."""
     facts = verdict.evaluation.facts
     wanted, pod = _wanted(verdict, answer)
-    if not wanted:
-        return None
-    snapshot = facts.snapshot
+    return would_fit(wanted, facts.snapshot, facts.book, facts.now, pod, facts.node_name) if wanted else None
+
+
+def would_fit(
+    wanted: tuple[Claim, ...], snapshot: Snapshot, book: Book, now: datetime, pod: Pod | None, node: str
+) -> Tree:
+    """Where the claims ``wanted`` would fit now, as if they were not allocated, together and with the whole request of
+    their pod. Takes some milliseconds for each node: nothing for a review that somebody waits for.
+
+    ``looked`` nodes of ``nodes`` that have devices of their drivers were tried, ``node`` first, where one was meant;
+    ``fit`` names the first of those that take them, ``fits`` counts them; ``why`` counts by rule what keeps the others
+    from it; ``smallestChange`` is what would help, each alone, on ``node`` where other nodes take them, as ``ledger
+    fit`` tells it.
+    """
     for claim in wanted:
         snapshot = released(snapshot, claim)
     free = tuple([replace(claim, allocation=None, reserved_for=()) for claim in wanted])
-    names = _nodes(free, snapshot, facts.node_name)
+    names = _nodes(free, snapshot, node)
     tried = list(islice(names, _MOST_NODES))
-    fits = interval(free, snapshot, lambda node: facts.book.account(snapshot, node), tried, facts.now, pod).nodes
+    fits = interval(free, snapshot, lambda name: book.account(snapshot, name), tried, now, pod).nodes
     good = [fit.node for fit in fits if fit.fits]
-    here = tuple(fit for fit in fits if fit.node == facts.node_name and not fit.fits)
-    changes = smallest_changes(free, snapshot, facts.book.account, here if good else fits, facts.now, pod)
+    here = tuple(fit for fit in fits if fit.node == node and not fit.fits)
+    changes = smallest_changes(free, snapshot, book.account, here if good else fits, now, pod)
     return {
         "looked": len(fits),
         "nodes": len(tried) + sum(1 for _ in names),
         "fits": len(good),
         "fit": good[:_MOST_NAMES],
-        "here": facts.node_name in good,
+        "here": node in good,
         "why": dict(Counter(rule for fit in fits for rule in _rules(fit)).most_common()),
         "smallestChange": [_change(each) for each in changes],
     }

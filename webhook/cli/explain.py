@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   allocguard explain review.json --cluster cluster.yaml
-  allocguard explain --object claim.yaml --cluster cluster.yaml -o json | jq .sums"""
+  allocguard explain --object claim.yaml --cluster cluster.yaml -o json | jq .sums
+  allocguard explain --claim studio/render --context prod"""
 )
 @click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.option("--claim", metavar="NAMESPACE/NAME|UID", help="Tell the story of this claim, of a review none.")
 @review_options
 @cluster_options
 @policies_option
 @output_option("text", "json", "yaml")
 def explain(
     files: tuple[str, ...],
+    claim: str | None,
     endpoint: str,
     objects: tuple[str, ...],
     operation: str,
@@ -48,19 +51,26 @@ def explain(
 
     FILE holds AdmissionReview requests; or --object names an object, and the review of writing it is built. With a live
     cluster, what its API server allows the writer is asked and shown where a policy complains about who writes.
+
+    With --claim: what happened to that claim, moment by moment, what it is charged, what it waits for now, and what
+    would help. A claim that is gone is told from its events. Without --cluster it is the live cluster's.
     """
     from webhook.cli.explain_text import render
     from webhook.cli.output import dump
 
+    if claim is not None:
+        if files or objects:
+            raise click.UsageError("--claim is told without a FILE or --object; leave them out")
+        return _story(claim, where, at, output)
     if not files and not objects:
-        raise click.UsageError("needs a FILE with an AdmissionReview, or --object")
+        raise click.UsageError("needs a FILE with an AdmissionReview, --object, or --claim")
     described = write(objects, operation, old, user, groups, extra, sub_resource)
     sources.check_stdin(files, objects, old, where.clusters)
     bench = Bench(policies, where, at)
     for number, request in enumerate(requests(files, described)):
         verdict = bench.verdict(request, endpoint)
         value = tree(verdict)
-        value["next"] = [{**each, "run": f"{each['run']}{_naming(each['run'], where)}"} for each in value["next"]]
+        value["next"] = _named(value["next"], where)
         if told := access_told(verdict, where):
             value["access"] = told
         if output != "text":
@@ -68,6 +78,16 @@ def explain(
             out(separator + dump(value, output))
             continue
         out(("\n" if number else "") + render(value))
+    return 0
+
+
+def _story(claim: str, where: Where, at: datetime, output: str) -> int:
+    from webhook.cli.explain_claim import render, story
+    from webhook.cli.output import dump
+
+    value = story(claim, where, at)
+    value["next"] = _named(value["next"], where)
+    out(render(value) if output == "text" else dump(value, output))
     return 0
 
 
@@ -79,6 +99,10 @@ def tree(verdict: Verdict) -> dict[str, Any]:
 
     answer = apply(verdict)
     return {**explained(verdict, answer), "remedy": remedy(verdict, answer)}
+
+
+def _named(commands: list[dict[str, str]], where: Where) -> list[dict[str, str]]:
+    return [{**each, "run": f"{each['run']}{_naming(each['run'], where)}"} for each in commands]
 
 
 def _naming(command: str, where: Where) -> str:

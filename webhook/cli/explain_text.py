@@ -33,20 +33,21 @@ def render(tree: Tree) -> str:
 
 
 def _lines(tree: Tree) -> Iterator[str]:
-    yield from _folded(_head(tree))
-    yield from _folded(_asked(tree))
+    yield from folded(_head(tree))
+    yield from folded(_asked(tree))
     if tree["ledger"] is not None and tree["ledger"]["resources"]:
         yield from _ledger(tree["ledger"])
-    yield from _folded(_sums(tree["sums"]))
-    yield from _folded(_policies(tree))
-    yield from _folded(access_lines(tree.get("access", [])))
+    yield from folded(_sums(tree["sums"]))
+    yield from folded(_policies(tree))
+    yield from folded(access_lines(tree.get("access", [])))
     if tree.get("remedy") is not None:
-        yield from _folded(_remedy(tree["remedy"], tree["asked"]["node"]))
-    yield from _next(tree)
-    yield from _folded(_facts(tree["facts"]))
+        yield from folded(remedy_lines(tree["remedy"], tree["asked"]["node"]))
+    yield from next_lines(tree["next"], tree["asked"]["trace"])
+    yield from folded(_facts(tree["facts"]))
 
 
-def _folded(lines: Iterator[str] | list[str]) -> Iterator[str]:
+def folded(lines: Iterator[str] | list[str]) -> Iterator[str]:
+    """Lines as wide as the terminal, their heads in bold and the words that matter in colour."""
     for line in map(one_line, lines):
         indent = line[: len(line) - len(line.lstrip())]
         first, *rest = wrapped(line.lstrip(), indent, f"{indent}    ") or [""]
@@ -224,7 +225,8 @@ def _operation(operation: Tree) -> str:
     return f"{operation['op']} {operation['path']}{source}{shown}"
 
 
-def _remedy(remedy: Tree, node: str) -> Iterator[str]:
+def remedy_lines(remedy: Tree, node: str) -> Iterator[str]:
+    """What would make it fit, on ``node`` or elsewhere."""
     yield "what would make it fit"
     others = [name for name in remedy["fit"] if name != node]
     more = remedy["fits"] - len(remedy["fit"])
@@ -242,13 +244,12 @@ def _remedy(remedy: Tree, node: str) -> Iterator[str]:
     yield from (f"  {change_text(each)}" for each in remedy["smallestChange"])
 
 
-def _next(tree: Tree) -> Iterator[str]:
-    """Not folded: commands are there to be copied."""
-    trace = tree["asked"]["trace"]
-    if not tree["next"] and not trace:
+def next_lines(commands: list[Tree], trace: str) -> Iterator[str]:
+    """What to look at next, not folded: commands are there to be copied."""
+    if not commands and not trace:
         return
     yield paint("where to look next", bold=True)
-    for each in tree["next"]:
+    for each in commands:
         yield one_line(f"  {each['why']}:")
         yield one_line(f"    {each['run']}")
     if trace:

@@ -53,14 +53,15 @@ def explain(name: str, where: Where, at: datetime, output: str) -> int:
 def _lines(value: Json) -> Iterator[str]:
     match value["kind"]:
         case "claim":
-            yield from _claim(value, "")
+            yield from claim_lines(value, "")
         case "pod":
             yield from _pod(value)
         case _:
             yield from _node(value)
 
 
-def _claim(value: Json, indent: str) -> Iterator[str]:
+def claim_lines(value: Json, indent: str) -> Iterator[str]:
+    """What is charged and reserved for a claim, each with its reason."""
     allocation = value["allocation"]
     where = f" on {allocation['node'] or 'no one node'}" if allocation else ""
     since = f", allocated {allocation['time']}" if allocation and allocation["time"] else ""
@@ -130,7 +131,7 @@ def _pod(value: Json) -> Iterator[str]:
     else:
         yield from _requests(value["requests"], "  ")
     for claim in value["claims"]:
-        yield from _claim(claim, "  ")
+        yield from claim_lines(claim, "  ")
     yield from _differences(value["differences"], "  ")
 
 
