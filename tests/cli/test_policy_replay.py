@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.admission.recordings import WORLD, RecordingGuard, taken
+from tests.admission.recordings import REVISION, WORLD, RecordingGuard, taken
 from webhook.ledger.events import Event
 from webhook.ledger.recorded import encoded
+from webhook.policy.compile import compile_files
 from webhook.store.journal import Journal
+from webhook.store.recording import policies_of
 
 STRICT = """
 apiVersion: allocguard.dev/v1alpha1
@@ -58,7 +60,7 @@ def test_the_same_policies_and_the_journal_give_no_difference(run: Any, guard: R
     events = journal(tmp_path / "journal", guard.events)
     ran = run("policy", "replay", recording, "--journal", events)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"the same: 2 decisions, none different, revision {guard.revision.hash}\n"
+    assert ran.out == "the same: 2 decisions, none different\n"
 
 
 def test_other_policies_are_told_decision_by_decision(run: Any, guard: RecordingGuard, tmp_path: Path) -> None:
@@ -126,13 +128,25 @@ def test_what_cannot_be_judged_again_is_counted(run: Any, guard: RecordingGuard,
     assert value["total"] == 3
 
 
-def test_a_recording_by_other_policies_is_noted(run: Any, guard: RecordingGuard, tmp_path: Path) -> None:
-    for line in guard.lines:
-        line["allocguard"]["revision"] = "0123456789abcdef"
+def test_the_policies_that_decided_judge_where_the_recording_has_them(
+    run: Any, guard: RecordingGuard, tmp_path: Path
+) -> None:
+    """Each decision its own: the policies were edited in between."""
+    strict = compile_files({"strict.yaml": STRICT.encode()})
+    guard.revision = strict
+    guard.allocates("c", "1", "pc")
     recording = written(tmp_path / "recording", guard.lines)
-    ran = run("policy", "replay", recording, "--journal", journal(tmp_path / "journal", guard.events))
-    assert ran.code == 0
-    assert "but were not when it was recorded: 2 decisions of 0123456789abcdef" in ran.err
+    by = ("--journal", journal(tmp_path / "journal", guard.events))
+    ran = run("policy", "replay", recording, *by)
+    assert ran.code == 1
+    assert f"not in the recording: 1 decision by {strict.hash}; the shipped ones judge" in ran.err
+    kept = policies_of(recording, strict.hash)
+    kept.parent.mkdir()
+    kept.write_text(STRICT)
+    ran = run("policy", "replay", recording, *by, "-o", "json")
+    value = json.loads(ran.out)
+    assert (ran.code, ran.err, value["same"]) == (0, "", 3)
+    assert value["revisions"] == sorted([REVISION.hash, strict.hash])
 
 
 def test_it_needs_something_to_judge_by(run: Any, guard: RecordingGuard, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_what_is_decided_is_recorded_and_comes_out_again(run: Any, example: Path
     assert ("denied" in outcomes, "audited" in outcomes) == (mode == "enforce", mode == "audit")
     ran = run("policy", "replay", recording, "--journal", journal, "-o", "json")
     value = json.loads(ran.out)
-    assert (ran.code, value["different"], value["total"]) == (0, [], len(told))
+    assert (ran.code, ran.err, value["different"], value["total"]) == (0, "", [], len(told))
     assert value["same"] == len(told)
 
 

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from tests.admission.recordings import RecordingGuard, taken
+from tests.admission.recordings import REVISION, RecordingGuard, taken
 from webhook.admission import recorded_line
 from webhook.admission.action import apply
 from webhook.admission.decide import decide
 from webhook.admission.record import Record
 from webhook.kube.admission import raw_request, read_request
 from webhook.ledger.book import Book
+from webhook.policy.revision import revision_of
+from webhook.store import policies
 from webhook.store import recording as module
 from webhook.store.journal import JournalInUseError, Limits
-from webhook.store.recording import Recording, recordings
+from webhook.store.recording import Recording, policies_of, recordings
 
 Json = dict[str, Any]
 
@@ -45,7 +47,9 @@ def recording(
         if log is not None:
             log.append({"level": level, "event": event, **fields})
 
-    made = Recording(folder, options.get("wanted", lambda _: True), tell, limits)
+    made = Recording(
+        folder, options.get("wanted", lambda _: True), options.get("serving", lambda: REVISION), tell, limits
+    )
     try:
         yield made
     finally:
@@ -85,7 +89,7 @@ def test_what_it_needs_of_a_decision_it_takes_at_once(tmp_path: Path) -> None:
 
 def test_one_process_writes_to_a_folder(tmp_path: Path) -> None:
     with recording(tmp_path), pytest.raises(JournalInUseError, match="another process writes there"):
-        Recording(tmp_path, lambda _: True)
+        Recording(tmp_path, lambda _: True, lambda: REVISION)
 
 
 def test_each_start_begins_a_file_and_what_was_cut_off_stays_alone(tmp_path: Path) -> None:
@@ -211,3 +215,22 @@ def test_a_decision_that_cannot_be_told_does_not_end_it(tmp_path: Path, monkeypa
     assert written(tmp_path) == ["a", "c"]
     assert failures == [1]
     assert log[0]["event"] == "decision not recorded"
+
+
+def test_the_policies_by_which_it_was_decided_are_beside_it(tmp_path: Path) -> None:
+    """Also those of an edit, and again with each file, so that they are there as long as it is."""
+    other = revision_of(REVISION.policies[:1])
+    serving = [REVISION]
+    with recording(tmp_path, serving=lambda: serving[-1]) as made:
+        made.record(decision("a"))
+        serving.append(other)
+        made.record(decision("b"))
+    for revision in (REVISION, other):
+        path = policies_of(tmp_path, revision.hash)
+        assert policies.read([str(path)]).hash == revision.hash
+        os.utime(path, (1, 1))
+    with recording(tmp_path) as made:
+        made.record(decision("c"))
+    assert policies.read([str(policies_of(tmp_path, REVISION.hash))]).hash == REVISION.hash
+    # No file is left that was made by it.
+    assert not policies_of(tmp_path, other.hash).exists()

@@ -40,8 +40,14 @@ class _Line:
     """
 
     at: datetime
-    place: str
+    file: str
+    number: int
     data: bytes
+
+    @property
+    def place(self) -> str:
+        """``FILE:LINE``."""
+        return f"{self.file}:{self.number}"
 
 
 @dataclass(slots=True)
@@ -50,7 +56,6 @@ class _Result:
     same: int = 0
     different: list[Json] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
-    revisions: Counter[str] = field(default_factory=Counter)
 
 
 @click.command(
@@ -81,8 +86,8 @@ def replay(
     policies: tuple[str, ...],
     output: str,
 ) -> int:
-    """Judge the decisions that `serve --record` has written again, each at its own time: with the same policies, to
-    prove that they come out again; with others, to see what would come out.
+    """Judge the decisions that `serve --record` has written again, each at its own time: by the policies that decided
+    then, which the recording has, to prove that they come out again; with --policies, to see what would come out.
 
     With --journal by what had been seen of the cluster at that moment; with --cluster or a live one by what is there
     now, but for the object that was written, which is as it was before.
@@ -101,14 +106,11 @@ def replay(
         raise click.UsageError("needs --journal DIR, or --cluster or --kubeconfig: what to judge decisions by")
     lines = sorted(_lines(paths), key=lambda each: each.at)
     by = _Then(journal) if journal is not None else _Now(where)
-    revision = sources.revision(policies, by.policies)
-    result = _judged(lines, revision, by)
-    others = {name: count for name, count in result.revisions.items() if name.partition("-")[0] != revision.hash}
-    if others and not policies:
-        told = ", ".join(f"{plural(count, 'decision')} of {name}" for name, count in sorted(others.items()))
-        note(f"these policies are revision {revision.hash}, but were not when it was recorded: {told}")
+    judges = _Judges(policies, by.policies)
+    result = _judged(lines, judges, by)
+    judges.tell()
     value = {
-        "revision": revision.hash,
+        "revisions": sorted(judges.used),
         "total": result.total,
         "same": result.same,
         "different": result.different,
@@ -116,6 +118,44 @@ def replay(
     }
     out("\n".join(_text(value)) if output == "text" else dump(value, output))
     return 1 if result.different else 0
+
+
+class _Judges:
+    """The policies that judge: those named; else those that a recording has beside it; else the shipped ones, and
+    ``objects`` of a live cluster.
+    """
+
+    def __init__(self, named: Sequence[str], objects: Mapping[str, Object]) -> None:
+        self._objects = objects
+        self._fixed = sources.revision(named, objects) if named else None
+        self._known: dict[tuple[str, str], Revision] = {}
+        self._missing: Counter[str] = Counter()
+        self.used: set[str] = set()
+
+    def of(self, line: _Line, recorded: Recorded) -> Revision:
+        """Those for a decision."""
+        found = self._fixed or self._recorded(line, recorded.revision.partition("-")[0])
+        self.used.add(found.hash)
+        return found
+
+    def tell(self) -> None:
+        """Tell of the decisions that others made, which are not there."""
+        if self._missing:
+            told = ", ".join(f"{plural(count, 'decision')} by {name}" for name, count in sorted(self._missing.items()))
+            note(f"policies that are not in the recording: {told}; the shipped ones judge, name others with --policies")
+
+    def _recorded(self, line: _Line, revision: str) -> Revision:
+        from webhook.store.recording import policies_of
+
+        folder = Path(line.file).parent
+        key = (str(folder), revision)
+        if key not in self._known:
+            path = policies_of(folder, revision)
+            self._known[key] = sources.revision([str(path)]) if path.exists() else sources.revision([], self._objects)
+        found = self._known[key]
+        if found.hash != revision:
+            self._missing[revision] += 1
+        return found
 
 
 class _Then:
@@ -184,7 +224,7 @@ def _lines(paths: Sequence[str]) -> Iterator[_Line]:
                 continue
             place = f"{name}:{number}"
             try:
-                yield _Line(_read(each).at, place, each)
+                yield _Line(_read(each).at, name, number, each)
             except ValueError as error:
                 fix = "" if whole else "; it may be cut off"
                 problem(f"{place}: {error}{fix}; a line is what `serve --record` writes")
@@ -202,7 +242,7 @@ def _read(data: bytes) -> Recorded:
     return read_recorded(value)
 
 
-def _judged(lines: Sequence[_Line], revision: Revision, by: _Then | _Now) -> _Result:
+def _judged(lines: Sequence[_Line], judges: _Judges, by: _Then | _Now) -> _Result:
     from webhook.admission.replay import again
     from webhook.facts.times import stamp
     from webhook.ledger.book import Book
@@ -211,12 +251,11 @@ def _judged(lines: Sequence[_Line], revision: Revision, by: _Then | _Now) -> _Re
     for line in lines:
         recorded = _read(line.data)
         result.total += 1
-        result.revisions[recorded.revision] += 1
         if reason := by.skips(recorded):
             result.skipped[reason] += 1
             continue
         snapshot, unknown = by.view(recorded)
-        told = again(recorded, revision, snapshot, book)
+        told = again(recorded, judges.of(line, recorded), snapshot, book)
         if told.same(recorded.was):
             result.same += 1
             continue
@@ -263,7 +302,7 @@ def _text(value: Json) -> Iterator[str]:
         yield f"not judged again: {plural(count, 'decision')}, {reason}"
     judged = value["same"] + len(different)
     word = paint("the same", "green", bold=True) if not different else paint("not the same", "red", bold=True)
-    yield f"{word}: {plural(judged, 'decision')}, {len(different) or 'none'} different, revision {value['revision']}"
+    yield f"{word}: {plural(judged, 'decision')}, {len(different) or 'none'} different"
 
 
 def _side_lines(side: str, told: Json) -> Iterator[str]:

@@ -122,7 +122,9 @@ class PolicyException:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy as written; ``digest`` is that of its content, whatever file, order or comments it is written with."""
+    """A policy as written; ``digest`` is that of its content, whatever file, order or comments it is written with, and
+    ``document`` that content, as it can be compiled again.
+    """
 
     name: str
     file: str
@@ -139,6 +141,7 @@ class Policy:
     failure_policy: str
     exceptions: tuple[PolicyException, ...]
     digest: str
+    document: Json
 
 
 def read_policy(document: Document) -> tuple[Policy, list[Problem]]:
@@ -178,6 +181,12 @@ def read_policy(document: Document) -> tuple[Policy, list[Problem]]:
         failure_policy=reader.choice(spec, "failurePolicy", "spec", FAILURE_POLICIES, "Fail"),
         exceptions=_exceptions(reader, spec),
         digest=digest(document.value),
+        document={
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": name},
+            "spec": document.value.get("spec"),
+        },
     )
     if not (policy.validations or policy.mutations or policy.annotations or reader.problems):
         has = "has no validations, no mutations and no auditAnnotations, needs at least one"

@@ -12,14 +12,16 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from webhook.admission.record import Record
 from webhook.admission.recorded_line import Taken, line, take
 from webhook.ledger.recorded import encoded
+from webhook.policy.revision import Revision
 from webhook.store.journal import Limits, locked
 
 # Decisions that may wait to be written, a few seconds of a busy server. Each keeps the view alive that it was made on.
@@ -29,24 +31,38 @@ _BATCH: Final = 100
 # Between tries where nothing can be written, seconds.
 _PAUSES: Final = (0.2, 1.0, 5.0)
 _NAME: Final = re.compile(r"recording-(\d{8})\.json")
+# A folder that nobody takes for reviews.
+_POLICIES: Final = ".policies"
 # For whoever runs the guard: users, names and places are in it.
 _MODE: Final = 0o600
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Lines to write, of how many decisions, and the policies by which they were made, by their hashes."""
+
+    count: int
+    lines: list[bytes]
+    revisions: Mapping[str, Revision]
+
+
 class Recording:
-    """Writes to files of ``folder``, which is made. ``wanted`` says whether a decision is recorded, ``tell`` writes a
-    line of the log. Raises OSError for a folder that cannot be used, JournalInUseError.
+    """Writes to files of ``folder``, which is made. ``wanted`` says whether a decision is recorded, ``serving`` are the
+    policies at present, as they are written, and ``tell`` writes a line of the log. Raises OSError for a folder that
+    cannot be used, JournalInUseError.
     """
 
     def __init__(
         self,
         folder: Path,
         wanted: Callable[[Record], bool],
+        serving: Callable[[], Revision],
         tell: Callable[..., object] = lambda *_, **__: None,
         limits: Limits | None = None,
     ) -> None:
         self._folder = folder
         self._wanted = wanted
+        self._serving = serving
         self._tell = tell
         self._limits = limits or Limits()
         self._lock_file = locked(folder)
@@ -54,7 +70,8 @@ class Recording:
         self._file: int | None = None
         self._size = 0
         self._begun = 0.0
-        self._items: deque[Taken] = deque()
+        self._kept: set[str] = set()
+        self._items: deque[tuple[Taken, Revision]] = deque()
         self._lost = self._failures = 0
         self._more = threading.Condition()
         self._accepted = self._written = 0
@@ -72,7 +89,7 @@ class Recording:
             if len(self._items) >= WAITING:
                 self._lost += 1
                 return
-            self._items.append(take(record))
+            self._items.append((take(record), self._serving()))
             self._accepted += 1
             self._more.notify_all()
 
@@ -105,38 +122,38 @@ class Recording:
 
     def _work(self) -> None:
         tries = 0
-        batch: list[bytes] = []
-        count = 0
+        batch = _Batch(0, [], {})
         while True:
-            if not batch:
-                count, batch = self._next()
-                if not batch and self._ended():
+            if not batch.lines:
+                batch = self._next()
+                if not batch.lines and self._ended():
                     break
             try:
-                self._write(b"".join(batch))
+                self._write(batch)
             except OSError as error:
                 self._failed(error)
                 with self._more:
                     if self._ending:
-                        self._failing(count + len(self._items))
+                        self._failing(batch.count + len(self._items))
                         break
                     self._more.wait_for(lambda: self._ending, _PAUSES[min(tries, len(_PAUSES) - 1)])
                 tries += 1
                 continue
             if tries:
                 self._tell("info", "recording written again")
-            tries, self._problem, batch = 0, "", []
+            tries, self._problem = 0, ""
             with self._more:
-                self._written += count
+                self._written += batch.count
                 self._more.notify_all()
+            batch = _Batch(0, [], {})
         self._shut()
 
     def _ended(self) -> bool:
         with self._more:
             return self._ending and not self._items and not self._lost
 
-    def _next(self) -> tuple[int, list[bytes]]:
-        """The next lines, and of how many decisions: one that cannot be told is counted as lost."""
+    def _next(self) -> _Batch:
+        """The next lines; a decision that cannot be told is counted as lost."""
         with self._more:
             self._more.wait_for(lambda: self._items or self._lost or self._ending)
             taken = [self._items.popleft() for _ in range(min(_BATCH, len(self._items)))]
@@ -144,7 +161,7 @@ class Recording:
         if lost:
             self._tell("warning", "decisions not recorded", count=lost)
         lines = []
-        for each in taken:
+        for each, _ in taken:
             try:
                 lines.append(encoded(line(each, self._key)) + b"\n")
             except Exception as error:  # noqa: BLE001 - a mistake of ours about one decision must not end the recording
@@ -152,7 +169,7 @@ class Recording:
                 self._tell("error", "decision not recorded", message=f"{type(error).__name__}: {error}"[:500])
         with self._more:
             self._failing(lost)
-        return len(taken), lines
+        return _Batch(len(taken), lines, {revision.hash: revision for _, revision in taken})
 
     def _failing(self, number: int) -> None:
         """Count what was lost, or failed; to be called with the lock."""
@@ -173,12 +190,15 @@ class Recording:
                 os.ftruncate(self._file, self._size)
         self._shut()
 
-    def _write(self, data: bytes) -> None:
-        if not data:
+    def _write(self, batch: _Batch) -> None:
+        if not batch.lines:
             return
+        data = b"".join(batch.lines)
         if self._file is None:
             self._open()
         assert self._file is not None
+        for revision in batch.revisions.values():
+            self._keep(revision)
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
@@ -192,6 +212,19 @@ class Recording:
         path = self._folder / f"recording-{number:08d}.json"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
         self._size, self._begun = 0, time.time()
+        self._kept.clear()
+
+    def _keep(self, revision: Revision) -> None:
+        """Write the policies of a revision down, once for each file, so that they are no older than it."""
+        if revision.hash in self._kept:
+            return
+        path = policies_of(self._folder, revision.hash)
+        path.parent.mkdir(exist_ok=True)
+        making = path.with_suffix(".making")
+        documents = [compiled.policy.document for compiled in revision.policies]
+        making.write_bytes(encoded({"apiVersion": "v1", "kind": "List", "items": documents}))
+        making.rename(path)
+        self._kept.add(revision.hash)
 
     def _shut(self) -> None:
         if self._file is not None:
@@ -206,10 +239,18 @@ class Recording:
             self._shut()
         found = [(path, path.stat()) for path in recordings(self._folder)]
         total = sum(status.st_size for _, status in found)
+        for path in (self._folder / _POLICIES).iterdir():
+            if now - path.stat().st_mtime > 2 * limits.age.total_seconds():
+                path.unlink()
         for path, status in found[:-1]:
             if total > limits.total or now - status.st_mtime > limits.age.total_seconds():
                 path.unlink()
                 total -= status.st_size
+
+
+def policies_of(folder: Path, revision: str) -> Path:
+    """The file that has the policies of ``revision``, a hash, where the recording in ``folder`` was made by them."""
+    return folder / _POLICIES / f"{revision}.json"
 
 
 def recordings(folder: Path) -> list[Path]:
