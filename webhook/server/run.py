@@ -149,7 +149,9 @@ def serve(settings: Settings, log: Log | None = None) -> None:
             # The events of a clock that stands still would have no order.
             journal = Journal(settings.journal, clock.now, log.write, settings.limits)
         if settings.record is not None:
-            recording = Recording(settings.record, Recorded(settings.record_ratio), log.write)
+            recording = Recording(
+                settings.record, Recorded(settings.record_ratio), lambda: policies.enforced, log.write
+            )
         if settings.cluster:
             cluster = Cluster(settings.cluster, settings.minor, settings.gates, journal)
             service = Service(policies, cluster, log, now, checks=lambda: _kept_checks(journal, recording))
