@@ -151,7 +151,7 @@ def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _annotations(verdict: Verdict, denied: bool, held: bool) -> dict[str, str]:
-    annotations = dict(verdict.annotations)
+    annotations = {key: one_line(value) for key, value in verdict.annotations.items()}
     annotations["revision"] = verdict.revision
     if verdict.patch:
         changing = [result.policy for result in verdict.evaluation.policies if result.made]
@@ -169,7 +169,7 @@ def _annotations(verdict: Verdict, denied: bool, held: bool) -> dict[str, str]:
     if verdict.errors:
         annotations["errors"] = cut("; ".join(map(one_line, verdict.errors)), ANNOTATION_SIZE)
     if excepted:
-        annotations["exceptions"] = cut("; ".join(excepted), ANNOTATION_SIZE)
+        annotations["exceptions"] = cut(one_line("; ".join(excepted)), ANNOTATION_SIZE)
     return annotations
 
 
