@@ -98,7 +98,7 @@ class Sender:
         if ending.is_alive():
             # Ends its pause between two tries.
             self._exporter.shutdown()
-        return self._exporter.unsent
+        return self._exporter.end()
 
 
 class _Counted(SpanExporter):
@@ -115,15 +115,17 @@ class _Counted(SpanExporter):
         self._dropped = dropped
         self._lock = threading.Lock()
         self._waiting = self._sending = 0
+        self._ended = False
         # What the last answer said of spans that the receiver did not want.
         self._unwanted = ""
 
     def take(self) -> bool:
         """Whether there is room for one span more, which is taken."""
         with self._lock:
-            room = self._waiting < self._queue
+            late = self._ended
+            room = not late and self._waiting < self._queue
             self._waiting += room
-        if not room:
+        if not room and not late:
             self._trouble.tell(f"{self._queue} spans wait for the receiver, there is no room for more")
             self._dropped(1)
         return room
@@ -139,22 +141,29 @@ class _Counted(SpanExporter):
         finally:
             with self._lock:
                 self._sending -= len(spans)
-            if result is not SpanExportResult.SUCCESS:
-                self._dropped(len(spans))
-            elif self._unwanted:
-                self._trouble.tell(self._unwanted)
-            else:
-                self._trouble.over()
+                late = self._ended
+            if not late:
+                self._settle(result, len(spans))
         return result
+
+    def _settle(self, result: SpanExportResult, count: int) -> None:
+        if result is not SpanExportResult.SUCCESS:
+            # The SDK says why, but not twice in 20 seconds.
+            self._trouble.tell("the receiver has not taken them")
+            self._dropped(count)
+        elif self._unwanted:
+            self._trouble.tell(self._unwanted)
+        else:
+            self._trouble.over()
 
     def shutdown(self) -> None:
         """As the exporter does."""
         self._exporter.shutdown()
 
-    @property
-    def unsent(self) -> int:
-        """How many spans nobody has taken yet."""
+    def end(self) -> int:
+        """How many spans nobody has taken: they are lost, and counted no more."""
         with self._lock:
+            self._ended = True
             return self._waiting + self._sending
 
     def _grpc(self, endpoint: str) -> SpanExporter:
@@ -165,7 +174,7 @@ class _Counted(SpanExporter):
     def _http(self, endpoint: str) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        session = requests.Session()
+        session = _Session()
         session.hooks["response"].append(self._answered)
         return OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", session=session)
 
@@ -173,19 +182,34 @@ class _Counted(SpanExporter):
         """Look at an answer that the exporter takes for a success whatever is in it. Raises ValueError where nobody
         took the spans.
         """
-        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if problem := self._problem(answer):
+            answer.close()
+            raise ValueError(problem)
+
+    def _problem(self, answer: requests.Response) -> str:
         if answer.is_redirect:
-            raise ValueError(f"the receiver is at {answer.headers['location'][:200]!r}; give that as the endpoint")
+            return f"the receiver is at {answer.headers['location'][:200]!r}; give that as the endpoint"
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if answer.status_code == requests.codes.ok and kind == "text/html":
-            raise ValueError("a web page answers, no receiver of OTLP; give the endpoint of one")
+            return "a web page answers, no receiver of OTLP; give the endpoint of one"
         if answer.status_code == requests.codes.ok and kind == "application/x-protobuf":
             try:
                 refused = ExportTraceServiceResponse.FromString(answer.content).partial_success
-            except DecodeError as error:
-                raise ValueError("what answers is no receiver of OTLP; give the endpoint of one") from error
+            except DecodeError:
+                return "what answers is no receiver of OTLP; give the endpoint of one"
             if refused.rejected_spans:
                 self._unwanted = f"{refused.rejected_spans} are refused: {refused.error_message[:500]}"
                 self._dropped(refused.rejected_spans)
+        return ""
+
+
+class _Session(requests.Session):
+    """Believes the authorities that are named for this receiver rather than those that are named for everybody."""
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """As requests does, which would look at the environment first."""
+        verify = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, verify, cert)
 
 
 class _Trouble(logging.Handler):
