@@ -17,15 +17,26 @@ from tests.e2e.driver import per
 from tests.e2e.guarding import definitions, deployed, malformed
 from tests.e2e.kinds import path
 from tests.e2e.report_kinds import reports_defined
+from tests.e2e.scenes import cpu_claim, shared_cpus
 from tests.e2e.waiting import eventually
+from webhook.cli import lifting
 from webhook.cli.lifting import remove_reports
 from webhook.cli.program import program
 from webhook.cluster.access import connect
-from webhook.kube.node_ledger import PLACE, NodeLedger, Reservation, node_ledger_object
+from webhook.kube.node_ledger import PLACE, NodeLedger, Reservation, node_ledger_object, read_node_ledger
 from webhook.kube.packed import packed_status
 from webhook.kube.policy_report import FAMILIES, Family
 
 OPEN, OLDER = FAMILIES
+
+
+def check_live(cluster: Cluster) -> tuple[int, list[Json]]:
+    """Exit code and findings of `check --live`."""
+    access = cluster.plane.kubeconfig("admin", "system:masters")
+    arguments = ["check", "--live", f"--kubeconfig={access}", "-o", "json"]
+    ran = CliRunner(catch_exceptions=False).invoke(program, arguments)
+    found: list[Json] = json.loads(ran.stdout)["findings"]
+    return ran.exit_code, found
 
 
 class Stored:
@@ -83,15 +94,12 @@ class Stored:
 
     def check(self) -> dict[tuple[str, str], Json]:
         """What `check --live` finds, by the object's name and rule."""
-        access = self.cluster.plane.kubeconfig("admin", "system:masters")
-        ran = CliRunner(catch_exceptions=False).invoke(
-            program, ["check", "--live", f"--kubeconfig={access}", "-o", "json"]
-        )
-        assert ran.exit_code == 1, ran.output
-        return {(each["name"], each["rule"]): each for each in json.loads(ran.stdout)["findings"]}
+        code, found = check_live(self.cluster)
+        assert code == 1
+        return {(each["name"], each["rule"]): each for each in found}
 
 
-def test_what_was_stored_before_the_guard_came(cluster: Cluster) -> None:
+def test_what_was_stored_before_the_guard_came(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     if cluster.release != RELEASES[-1]:
         pytest.skip("reports are the same in all releases")
     stored = Stored(cluster)
@@ -145,6 +153,8 @@ def test_what_was_stored_before_the_guard_came(cluster: Cluster) -> None:
             eventually(lambda: stored.report(OPEN, False) is None)
             assert stored.results(OPEN, True, stored.slice)["product-overflow"]["timestamp"] == since
             guard.stop()
+            # No guard is left that could make them again.
+            monkeypatch.setattr(lifting, "SETTLE", 0.05)
             assert _removed(cluster) == 1
             assert stored.report(OPEN, True) is None
         guard.start()
@@ -152,6 +162,26 @@ def test_what_was_stored_before_the_guard_came(cluster: Cluster) -> None:
         assert (overflow["severity"], overflow["result"]) == ("high", "fail")
         assert {each["severity"] for each in (stored.report(OLDER, True) or {})["results"]} >= {"high", "low"}
         guard.stop()
+
+
+def test_what_the_scheduler_placed_and_the_ledger_booked_is_not_in_its_own_way(cluster: Cluster) -> None:
+    deployed(cluster)
+    # To the last cpu: the claim's 8, and 2 of the pod itself.
+    shared_cpus(cluster, cpu="10")
+    cpu_claim(cluster, "c", 8)
+    cluster.pod("p", ["c"], cpu="2")
+    cluster.scheduled("p")
+    eventually(lambda: read_node_ledger(cluster.get("NodeLedger", "n1")).charges)
+    wrong = {"c": "node-overcommit", cluster.name("n1"): "node-overcommit"}
+
+    def errors() -> dict[str, str]:
+        found = check_live(cluster)[1]
+        ours = [each for each in found if each["name"] in ("c", "p", cluster.name("n1"))]
+        return {each["name"]: each["rule"] for each in ours if each["severity"] == "error"}
+
+    assert errors() == {}
+    cluster.as_admin.patch(path("Node", cluster.name("n1"), sub="status"), {"status": {"allocatable": {"cpu": "9"}}})
+    assert errors() == wrong
 
 
 def _removed(cluster: Cluster) -> int:
