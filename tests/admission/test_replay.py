@@ -82,6 +82,18 @@ def test_a_pod_that_had_just_gone_or_come_is_there_as_it_was_seen() -> None:
     assert replayed(guard) == [("denied", "denied", True), ("allowed", "allowed", True)]
 
 
+def test_a_pod_that_nobody_had_seen_is_not_there_where_no_other_is() -> None:
+    guard = RecordingGuard()
+    before = guard.sees(waiting("a"))
+    running = coming("busy", "nobody")
+    running["spec"]["nodeName"] = "n1"
+    running["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "14"}
+    guard.sees(running, unseen=True)
+    guard.decides(taken("a", "10"), before)
+    assert "Pod" not in guard.lines[0]["allocguard"]["versions"]
+    assert replayed(guard) == [("allowed", "allowed", True)]
+
+
 def test_a_state_that_is_not_in_the_history_is_named() -> None:
     guard = RecordingGuard()
     guard.allocates("a", "10", "pa")

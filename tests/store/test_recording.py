@@ -6,13 +6,14 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.admission.recordings import REVISION, RecordingGuard, taken
 from webhook.admission import recorded_line
@@ -30,12 +31,14 @@ from webhook.store.recording import Recording, policies_of, recordings
 Json = dict[str, Any]
 
 
-def decision(uid: str = "u") -> Record:
-    """An allocation that fits, judged."""
+def decision(uid: str = "u", sent: bytes = b"") -> Record:
+    """An allocation that fits, judged; its review came in the bytes ``sent``."""
     guard = RecordingGuard()
     before = guard.sees({**taken("a", "1"), "status": {}})
     raw = raw_request("UPDATE", taken("a", "1"), before, sub_resource="status", uid=uid)
-    verdict = decide(read_request(raw), "validate", guard.revision, guard.snapshot, Book(), guard.now)
+    verdict = decide(
+        replace(read_request(raw), sent=sent), "validate", guard.revision, guard.snapshot, Book(), guard.now
+    )
     return Record(verdict, apply(verdict), guard.now, 0.001)
 
 
@@ -176,7 +179,10 @@ def test_what_is_still_unwritten_at_the_end_is_counted(tmp_path: Path, monkeypat
     assert sum(failures) >= 4
 
 
-def test_more_than_can_wait_is_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "most"), [("WAITING", 5), ("WAITING_BYTES", 500)])
+def test_more_than_can_wait_is_lost_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
     held, log, failures = threading.Event(), list[Json](), list[int]()
     real = recorded_line.line
 
@@ -185,18 +191,25 @@ def test_more_than_can_wait_is_lost_and_counted(tmp_path: Path, monkeypatch: pyt
         return real(*arguments)
 
     monkeypatch.setattr(module, "line", slow)
-    monkeypatch.setattr(module, "WAITING", 5)
+    monkeypatch.setattr(module, name, most)
     with recording(tmp_path, log=log) as made:
         made.counted(failures.append)
         made.record(decision("first"))
-        time.sleep(0.1)
+        eventually(lambda: not made._items)
         for number in range(8):
-            made.record(decision(str(number)))
+            made.record(decision(str(number), sent=b"x" * 100))
         held.set()
         assert made.flush()
     assert written(tmp_path) == ["first", *"01234"]
     assert sum(failures) == 3
     assert [(each["event"], each["count"]) for each in log] == [("decisions not recorded", 3)]
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end, "not within time"
+        time.sleep(0.01)
 
 
 def test_a_decision_that_cannot_be_told_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

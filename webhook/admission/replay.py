@@ -15,7 +15,7 @@ from webhook.admission.decide import decide
 from webhook.admission.decode import BadReview, read_review
 from webhook.admission.record import Record
 from webhook.admission.recorded_line import OURS, failures, found, operations, release_of
-from webhook.admission.seen import MOST, Versions, mark, place
+from webhook.admission.seen import MOST, Versions, mark, on_node, place
 from webhook.facts.times import instant
 from webhook.kube.admission import Request
 from webhook.kube.raw import Json, mapping, members, sequence, text
@@ -170,9 +170,8 @@ class Past:
             self._next += 1
         view = replace(self._view, release=recorded.release, seen=Map(recorded.seen))
         missing: list[str] = []
-        for kind, rows in recorded.versions.items():
-            if kind not in KINDS:
-                continue
+        for kind in _HELD:
+            rows = recorded.versions.get(kind, {})
             for name in _unseen(kind, rows, recorded.node, view):
                 rows = {**rows, name: ""}
             for name, wanted in rows.items():
@@ -225,11 +224,8 @@ _HELD = {
 
 
 def _mark(snapshot: Snapshot, kind: str, name: str, node: str) -> str:
-    held = _HELD.get(kind)
-    if held is None:
-        return ""
     namespace, _, bare = name.rpartition("/")
-    objects: Mapping[Any, Any] = getattr(snapshot, held)
+    objects: Mapping[Any, Any] = getattr(snapshot, _HELD[kind])
     return mark(objects.get((namespace, bare) if kind in ("Pod", "ResourceClaim") else bare), node)
 
 
@@ -237,13 +233,4 @@ def _unseen(kind: str, rows: Mapping[str, str], node: str, snapshot: Snapshot) -
     """The objects on the node that the decision did not see."""
     if len(rows) >= MOST:
         return []
-    match kind:
-        case "Pod":
-            there: Iterable[Any] = (*snapshot.node_pods.get(node, ()), *snapshot.nominated_pods.get(node, ()))
-        case "ResourceClaim":
-            there = snapshot.node_claims.get(node, ())
-        case "ResourceSlice":
-            there = snapshot.node_slices.get(node, ())
-        case _:
-            there = ()
-    return [name for each in there if (name := place(each)) not in rows]
+    return [name for each in on_node(snapshot, node).get(kind, ()) if (name := place(each)) not in rows]

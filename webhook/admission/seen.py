@@ -26,9 +26,7 @@ def versions(request: Request, node: str, snapshot: Snapshot) -> Versions:
     obj = request.target
     name = request.name or text(mapping(obj.get("metadata")).get("name"))
     own = (request.namespace, name)
-    claims = [*snapshot.node_claims.get(node, ())]
-    pods = [*snapshot.node_pods.get(node, ()), *snapshot.nominated_pods.get(node, ())]
-    slices = [*snapshot.node_slices.get(node, ())]
+    pods, claims, slices = (list(models) for models in on_node(snapshot, node).values())
     pools: set[tuple[str, str]] = set()
     found: Versions = {"DriverRollout": {driver: mark(each, node) for driver, each in snapshot.rollouts.items()}}
     match request.kind.name:
@@ -55,6 +53,17 @@ def versions(request: Request, node: str, snapshot: Snapshot) -> Versions:
     for kind, models in (("ResourceClaim", claims), ("Pod", pods), ("ResourceSlice", slices)):
         found[kind] = found.get(kind, {}) | _marks(models, node)
     return {kind: dict(list(rows.items())[:MOST]) for kind, rows in found.items() if rows}
+
+
+def on_node(snapshot: Snapshot, node: str) -> dict[str, tuple[Any, ...]]:
+    """The pods, claims and slices of a node, by kind; none without one."""
+    if not node:
+        return {"Pod": (), "ResourceClaim": (), "ResourceSlice": ()}
+    return {
+        "Pod": (*snapshot.node_pods.get(node, ()), *snapshot.nominated_pods.get(node, ())),
+        "ResourceClaim": snapshot.node_claims.get(node, ()),
+        "ResourceSlice": snapshot.node_slices.get(node, ()),
+    }
 
 
 def place(model: Any) -> str:

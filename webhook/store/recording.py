@@ -22,10 +22,12 @@ from webhook.admission.record import Record
 from webhook.admission.recorded_line import Taken, line, take
 from webhook.ledger.recorded import encoded
 from webhook.policy.revision import Revision
-from webhook.store.journal import Limits, locked
+from webhook.store.journal import MEBIBYTE, Limits, locked
 
-# Decisions that may wait to be written, a few seconds of a busy server. Each keeps the view alive that it was made on.
+# Decisions that may wait to be written, a few seconds of a busy server, and the bytes of their reviews. Each keeps the
+# view alive that it was made on.
 WAITING: Final = 2_000
+WAITING_BYTES: Final = 64 * MEBIBYTE
 # Decisions of one write.
 _BATCH: Final = 100
 # Between tries where nothing can be written, seconds.
@@ -72,7 +74,7 @@ class Recording:
         self._begun = 0.0
         self._kept: set[str] = set()
         self._items: deque[tuple[Taken, Revision]] = deque()
-        self._lost = self._failures = 0
+        self._waiting = self._lost = self._failures = 0
         self._more = threading.Condition()
         self._accepted = self._written = 0
         self._ending = False
@@ -86,10 +88,12 @@ class Recording:
         if not self._wanted(record):
             return
         with self._more:
-            if len(self._items) >= WAITING:
+            size = len(record.request.sent)
+            if self._items and (len(self._items) >= WAITING or self._waiting + size > WAITING_BYTES):
                 self._lost += 1
                 return
             self._items.append((take(record), self._serving()))
+            self._waiting += size
             self._accepted += 1
             self._more.notify_all()
 
@@ -157,6 +161,7 @@ class Recording:
         with self._more:
             self._more.wait_for(lambda: self._items or self._lost or self._ending)
             taken = [self._items.popleft() for _ in range(min(_BATCH, len(self._items)))]
+            self._waiting -= sum(len(each.record.request.sent) for each, _ in taken)
             lost, self._lost = self._lost, 0
         if lost:
             self._tell("warning", "decisions not recorded", count=lost)
