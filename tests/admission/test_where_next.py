@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import shlex
+from copy import deepcopy
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.bench import fleet
 from webhook.admission.decide import decide
 from webhook.admission.decode import read_review
-from webhook.admission.where_next import where_next
+from webhook.admission.where_next import _PENDING, _RUNBOOKS, runbooks, where_next
 from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
 from webhook.store import policies
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 REVISION = policies.read([policies.shipped()])
 
@@ -62,3 +65,21 @@ def test_a_name_that_a_shell_would_run_is_one_word() -> None:
     for obj in ("object", "oldObject"):
         review["request"][obj]["metadata"]["name"] = hostile
     assert runs(review)[0] == ["explain", "--claim", f"bench/{hostile}"]
+
+
+def test_the_pages_of_what_refuses_are_there_and_named() -> None:
+    objects = list(fleet.cluster(4))
+    half = [deepcopy(each) for each in objects if each.get("spec", {}).get("driver") == "cpu.bench.example"]
+    for each in half:
+        each["spec"]["pool"]["resourceSliceCount"] += 1
+    request = read_review(fleet.allocation_review(2, 3))
+    worlds = (build(objects, Release(36)), build([*objects, *half], Release(36)))
+    assert [runbooks(decide(request, "validate", REVISION, each, Book(), NOW)) for each in worlds] == [
+        [],
+        ["docs/runbooks/pools-stuck.md", "docs/runbooks/claims-pending.md"],
+    ]
+
+
+def test_every_page_that_may_be_named_is_there() -> None:
+    for page in {*_RUNBOOKS.values(), _PENDING}:
+        assert (ROOT / "docs" / "runbooks" / f"{page}.md").is_file()

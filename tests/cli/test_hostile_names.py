@@ -102,6 +102,7 @@ PLAN = [
     (("check", "@manifests", "@cluster", "@reviews"), REPORT),
     *((("explain", f"@reviews/{each.name}", "--cluster", "@cluster"), VALUES) for each in REVIEWS),
     (("explain", "@reviews", "--endpoint", "mutate", "--cluster", "@cluster"), VALUES),
+    (("explain", "--claim", CLAIM, "--cluster", "@cluster"), VALUES),
     (("ledger", "show", "--cluster", "@cluster"), VALUES),
     (("ledger", "explain", f"claim/{CLAIM}", "--cluster", "@cluster"), VALUES),
     (("ledger", "explain", f"pod/{CLAIM}", "--cluster", "@cluster"), VALUES),
@@ -135,7 +136,7 @@ def loads_all(text: str) -> list[object]:
 
 
 @pytest.mark.parametrize("colours", [False, True])
-@pytest.mark.parametrize(("arguments", "formats"), PLAN, ids=["-".join(each[0][:2]) for each in PLAN])
+@pytest.mark.parametrize(("arguments", "formats"), PLAN, ids=range(len(PLAN)))
 def test_what_is_printed_has_no_line_and_no_control_of_a_name(run, world, monkeypatch, arguments, formats, colours):
     monkeypatch.setattr(console, "coloured", lambda _: colours)
     options = [str(world / each[1:]) if each.startswith("@") else each for each in arguments]

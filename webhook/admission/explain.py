@@ -10,7 +10,7 @@ from webhook.admission.decide import Judged, Verdict
 from webhook.admission.subject import asked
 from webhook.admission.sums import fit_rows
 from webhook.admission.terms import Terms
-from webhook.admission.where_next import where_next
+from webhook.admission.where_next import runbooks, where_next
 from webhook.kube.finding import Finding, one_line
 from webhook.kube.quantity import of_resource
 from webhook.ledger.views import account_json
@@ -30,7 +30,8 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
     ``review``; ``asked``: for which claim, pods, devices and node; ``ledger``: the account of the node that was looked
     at, before the write; ``sums`` behind a fit, with what is behind each of their terms; ``policies`` that name the
     resource and operation, each with its match conditions and rules; ``facts`` that were read, with their values;
-    ``verdict``; ``fix``: what to do about each refusal; ``next``: what to look at.
+    ``verdict``; ``fix``: what to do about each refusal; ``next``: what to look at;
+    ``runbooks``.
     """
     request = verdict.request
     # First: what is looked at below would count as read.
@@ -63,6 +64,7 @@ def explain(verdict: Verdict, answer: Answer) -> Tree:
         },
         "fix": fixes(verdict),
         "next": where_next(verdict),
+        "runbooks": runbooks(verdict),
     }
 
 

@@ -17,14 +17,12 @@ from webhook.admission.explain import explain, fixes
 from webhook.admission.subject import Ref as Ref
 from webhook.admission.subject import claim_fact, claim_of, pods_of, trace_of
 from webhook.admission.sums import fit_rows, told
+from webhook.facts.duplicates import DUPLICATES as DUPLICATES
 from webhook.kube.admission import Request
 from webhook.kube.raw import mapping, objects
 from webhook.policy.fact import Once
 
 Outcome = Literal["denied", "held", "warned", "audited", "failed", "allowed"]
-
-# Rules that keep a charge from being made twice.
-DUPLICATES = frozenset({"duplicate-charge", "shareid-duplicate"})
 
 
 class Reserved(Struct, frozen=True):

@@ -7,16 +7,27 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from webhook.admission.action import stopped_by
+from webhook.admission.action import denies, holds, stopped_by
 from webhook.admission.decide import Verdict
 from webhook.admission.subject import claim_of, pods_of
 from webhook.facts.drivers import claim_drivers
+from webhook.facts.duplicates import DUPLICATES
 from webhook.facts.pod_needs import wanted_claims
 from webhook.policy.facts import Facts
 
 Tree = dict[str, Any]
 
 _MOST_DRIVERS = 3
+# What rules begin with, and the page about it.
+_RUNBOOKS = {
+    "pool-": "pools-stuck",
+    "slice-owner-gone": "pools-stuck",
+    "view-stale": "snapshot-old",
+    "zone-": "zones-unfit",
+    "not-reserved": "reservations-fail",
+    **dict.fromkeys(DUPLICATES, "duplicate-charges"),
+}
+_PENDING = "claims-pending"
 _ACCOUNT = "system:serviceaccount:"
 
 
@@ -25,6 +36,15 @@ def where_next(verdict: Verdict) -> list[Tree]:
     run as ``allocguard`` has to be told which cluster.
     """
     return [{"why": why, "run": shlex.join(command)} for why, command in _commands(verdict)]
+
+
+def runbooks(verdict: Verdict) -> list[str]:
+    """The pages of ``docs/runbooks`` about what refuses the write or makes it wait, the most fitting first."""
+    stopping = [judged.finding.rule for judged in verdict.judged if denies(judged) or holds(judged)]
+    found = dict.fromkeys(page for rule in stopping for name, page in _RUNBOOKS.items() if rule.startswith(name))
+    if stopping and verdict.request.kind.name in ("ResourceClaim", "Pod", "Binding"):
+        found[_PENDING] = None
+    return [f"docs/runbooks/{page}.md" for page in found]
 
 
 def _commands(verdict: Verdict) -> Iterator[tuple[str, list[str]]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -42,7 +42,7 @@ def _lines(tree: Tree) -> Iterator[str]:
     yield from folded(access_lines(tree.get("access", [])))
     if tree.get("remedy") is not None:
         yield from folded(remedy_lines(tree["remedy"], tree["asked"]["node"]))
-    yield from next_lines(tree["next"], tree["asked"]["trace"])
+    yield from next_lines(tree["next"], tree["asked"]["trace"], tree["runbooks"])
     yield from folded(_facts(tree["facts"]))
 
 
@@ -244,14 +244,16 @@ def remedy_lines(remedy: Tree, node: str) -> Iterator[str]:
     yield from (f"  {change_text(each)}" for each in remedy["smallestChange"])
 
 
-def next_lines(commands: list[Tree], trace: str) -> Iterator[str]:
+def next_lines(commands: list[Tree], trace: str, runbooks: Sequence[str] = ()) -> Iterator[str]:
     """What to look at next, not folded: commands are there to be copied."""
-    if not commands and not trace:
+    if not commands and not trace and not runbooks:
         return
     yield paint("where to look next", bold=True)
     for each in commands:
         yield one_line(f"  {each['why']}:")
         yield one_line(f"    {each['run']}")
+    if runbooks:
+        yield f"  what to do about it: {', '.join(runbooks)}"
     if trace:
         yield f"  everything that is decided and charged for it: trace {trace}"
 

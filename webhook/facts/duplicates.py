@@ -8,6 +8,9 @@ from webhook.kube.finding import Finding
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, as_stored
 from webhook.kube.quantity import of_resource
 
+# Rules that keep a charge from being made twice.
+DUPLICATES = frozenset({"duplicate-charge", "shareid-duplicate"})
+
 _RESULTS = "status.allocation.devices.results"
 
 
