@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.bench import fleet
@@ -129,3 +131,14 @@ def test_no_text_of_a_line_of_the_log_is_longer_than_a_message() -> None:
     fields = log_fields(record_of(review))
     texts = [fields["message"], *fields["audited"], *fields["fix"]]  # type: ignore[misc]  # objects by their type
     assert max(map(len, texts)) <= MESSAGE_SIZE + len(" (and 1 more)")
+
+
+def test_every_field_of_the_line_is_documented() -> None:
+    reserved = Reserved(fleet.name(3), 0.002, 1, True)
+    fields = log_fields(record_of(fleet.allocation_review(2, 3), snapshot=FULL, reserved=reserved))
+    page = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text()
+    named = {each for line in page.splitlines() if line.startswith("| `") for each in re.findall(r"`(\w+)`", line)}
+    assert set(fields) <= named
+    kept = fields["reservation"]
+    assert isinstance(kept, dict)
+    assert set(kept) <= named
