@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -57,7 +58,9 @@ class Sender:
         logger = logging.getLogger("opentelemetry")
         logger.handlers = [self._trouble]
         logger.propagate = False
-        own = Resource({"service.name": "allocguard", "service.version": version("allocguard")})
+        # In a pod the name of the host is that of the pod: which replica it was.
+        named = {"service.name": "allocguard", "service.version": version("allocguard")}
+        own = Resource({**named, "host.name": socket.gethostname()})
         self._resource = Resource.create(own.merge(OTELResourceDetector().detect()).attributes)
         self._scope = InstrumentationScope("allocguard", version("allocguard"))
         queue = _setting(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE)
