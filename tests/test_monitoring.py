@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.bench import fleet
 from tests.server.test_gauges import NOW, made
 from tests.tools.make_prometheus_rule import ALERTS, PAGE, page
+from webhook.admission import where_next
 from webhook.cli.program import program
 from webhook.kube.core import GATE
 from webhook.kube.release import Release
@@ -225,6 +226,10 @@ def test_panels_do_not_overlap() -> None:
         assert not cells & taken, panel["title"]
         assert at["x"] + at["w"] <= 24, panel["title"]
         taken |= cells
+
+
+def test_the_pages_that_explain_names_are_there() -> None:
+    assert {*where_next._RUNBOOKS.values(), where_next._PENDING} <= {file.stem for file in RUNBOOKS.glob("*.md")}
 
 
 def test_links_between_runbooks_and_pages_lead_somewhere() -> None:
