@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from tests.admission.recordings import REVISION, RecordingGuard, taken
@@ -21,6 +22,7 @@ from webhook.admission.action import apply
 from webhook.admission.decide import decide
 from webhook.admission.record import Record
 from webhook.kube.admission import raw_request, read_request
+from webhook.kube.quantity import parse
 from webhook.ledger.book import Book
 from webhook.policy.revision import revision_of
 from webhook.store import policies
@@ -247,3 +249,11 @@ def test_the_policies_by_which_it_was_decided_are_beside_it(tmp_path: Path) -> N
     assert policies.read([str(policies_of(tmp_path, REVISION.hash))]).hash == REVISION.hash
     # No file is left that was made by it.
     assert not policies_of(tmp_path, other.hash).exists()
+
+
+def test_beside_a_journal_it_fits_the_volume_of_the_deployment() -> None:
+    manifest = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "base" / "deployment.yaml").read_text())
+    volumes = manifest["spec"]["template"]["spec"]["volumes"]
+    [size] = [each["emptyDir"]["sizeLimit"] for each in volumes if each["name"] == "journal"]
+    both = sum(each.total + each.segment for each in (Limits(), module.LIMITS))
+    assert both < parse(size)

@@ -23,11 +23,14 @@ from webhook.admission.recorded_line import Taken, line, take
 from webhook.ledger.recorded import encoded
 from webhook.policy.revision import Revision
 from webhook.store.journal import MEBIBYTE, Limits, locked
+from webhook.store.journal import limits as limits_of
 
 # Decisions that may wait to be written, a few seconds of a busy server, and the bytes of their reviews. Each keeps the
 # view alive that it was made on.
 WAITING: Final = 2_000
 WAITING_BYTES: Final = 64 * MEBIBYTE
+# Beside a journal it fits the volume of the deployment.
+LIMITS: Final = limits_of(mebibytes=256, days=7)
 # Decisions of one write.
 _BATCH: Final = 100
 # Between tries where nothing can be written, seconds.
@@ -66,7 +69,7 @@ class Recording:
         self._wanted = wanted
         self._serving = serving
         self._tell = tell
-        self._limits = limits or Limits()
+        self._limits = limits or LIMITS
         self._lock_file = locked(folder)
         self._key = secrets.token_bytes(32)
         self._file: int | None = None
