@@ -75,6 +75,7 @@ def test_a_claim_that_waits_tells_for_what_with_the_sum_and_what_would_help() ->
         "smallestChange"
     ]
     assert story["remedy"]["why"] == {"node-overcommit": 1, "pool-incomplete": 1}
+    assert story["runbooks"] == ["docs/runbooks/claims-pending.md"]
 
 
 def test_a_claim_in_use_has_its_charges_with_formula_and_mapping_and_waits_for_nothing() -> None:
@@ -82,7 +83,7 @@ def test_a_claim_in_use_has_its_charges_with_formula_and_mapping_and_waits_for_n
     [charge] = story["charges"]
     assert (charge["amount"], charge["formula"], charge["state"]) == ("8", f"8{TIMES}1", "bound")
     assert charge["mapping"]["digest"].startswith("sha256:")
-    assert (story["waits"], story["remedy"], story["smallestChange"]) == (None, None, [])
+    assert (story["waits"], story["remedy"], story["smallestChange"], story["runbooks"]) == (None, None, [], [])
     assert [each["kind"] for each in story["moments"]] == ["allocated"]
     commands = [shlex.split(each["run"]) for each in story["next"]]
     assert ["allocguard", "ledger", "explain", "claim/studio/render"] in commands

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from webhook.admission.remedy import would_fit
 from webhook.admission.subject import Ref
+from webhook.admission.where_next import pages
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.pod_needs import wanted_claims
 from webhook.facts.times import instant, stamp
@@ -120,7 +121,8 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
 
     ``moments`` in the order of time, the latest of them, ``omitted`` counts the others; ``ledger`` is what ``ledger
     explain`` has of it and ``charges`` those of its charges, None and empty where nothing is known any more; ``waits``
-    is what it waits for, ``remedy`` what would make it fit and ``smallestChange`` the changes of it.
+    is what it waits for, ``remedy`` what would make it fit and ``smallestChange`` the changes of it; ``next`` and
+    ``runbooks`` are as ``explain`` has them of a review.
     """
     claim = _present(snapshot, ref)
     pods = pods_of(snapshot, ref, events)
@@ -149,6 +151,7 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
         "remedy": remedy,
         "smallestChange": remedy["smallestChange"] if remedy is not None else [],
         "next": [{"why": why, "run": shlex.join(run)} for why, run in _next(snapshot, ref, claim, pods, drivers)],
+        "runbooks": pages([waiting.reason], True) if waiting is not None else [],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -41,8 +41,13 @@ def where_next(verdict: Verdict) -> list[Tree]:
 def runbooks(verdict: Verdict) -> list[str]:
     """The pages of ``docs/runbooks`` about what refuses the write or makes it wait, the most fitting first."""
     stopping = [judged.finding.rule for judged in verdict.judged if denies(judged) or holds(judged)]
-    found = dict.fromkeys(page for rule in stopping for name, page in _RUNBOOKS.items() if rule.startswith(name))
-    if stopping and verdict.request.kind.name in ("ResourceClaim", "Pod", "Binding"):
+    return pages(stopping, bool(stopping) and verdict.request.kind.name in ("ResourceClaim", "Pod", "Binding"))
+
+
+def pages(rules: Iterable[str], waits: bool) -> list[str]:
+    """The pages of ``docs/runbooks`` about ``rules`` and, where something ``waits`` for them, about that."""
+    found = dict.fromkeys(page for rule in rules for name, page in _RUNBOOKS.items() if rule.startswith(name))
+    if waits:
         found[_PENDING] = None
     return [f"docs/runbooks/{page}.md" for page in found]
 

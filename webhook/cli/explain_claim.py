@@ -124,7 +124,7 @@ def _lines(value: Tree) -> Iterator[str]:
         yield from folded(_waits(value["waits"]))
     if value["remedy"] is not None:
         yield from folded(remedy_lines(value["remedy"], ""))
-    yield from next_lines(value["next"], value["trace"])
+    yield from next_lines(value["next"], value["trace"], value["runbooks"])
 
 
 def _who(value: Tree) -> Iterator[str]:
