@@ -66,10 +66,11 @@ class FitRow(Struct, frozen=True):
             ("this pod", self.pod),
         )
         parts = "".join(f" - {of_resource(self.resource, amount)} {name}" for name, amount in named if amount)
-        if self.has is None or self.free is None:
+        free = self.free
+        if self.has is None or free is None:
             return f"unknown{parts}"
         has = f"{of_resource(self.resource, self.has)} {'allocatable' if self.zone is None else 'in the zone'}"
-        return f"{has}{parts} = {of_resource(self.resource, self.free)}"
+        return f"{has}{parts} = {of_resource(self.resource, free)}"
 
 
 class Fit(Struct, frozen=True):

@@ -107,7 +107,7 @@ def canonical(value: Number, binary: bool = False) -> str:
         return _print_binary(int(value))
     if isinstance(value, int):
         return _print_decimal(value, 0, scientific_from=21)
-    nano = _ceil_away(value * 10**9)
+    nano = _ceil_away(value, 10**9)
     return _print_decimal(nano, _NANO_EXPONENT, scientific_from=21)
 
 
@@ -145,7 +145,7 @@ def canonical_text(text: str) -> str:
         value = _materialise(amount)
         if value.denominator == 1 and not -1024 < value < 1024:
             return _print_binary(int(value))
-        return _print_decimal(_ceil_away(value * 10**9), _NANO_EXPONENT)
+        return _print_decimal(_ceil_away(value, 10**9), _NANO_EXPONENT)
     return _print_decimal(amount.unscaled, amount.exponent, scientific_from=-(2**31) if amount.scientific else None)
 
 
@@ -253,8 +253,9 @@ def _round_to_nano(unscaled: int, exponent: int) -> int:
     return -(-unscaled // power)
 
 
-def _ceil_away(value: Number) -> int:
-    whole = -(-abs(value.numerator) // value.denominator)
+def _ceil_away(value: Number, times: int) -> int:
+    """``value`` so many times, as a whole number; integers alone are a few times as fast as fractions."""
+    whole = -(-abs(value.numerator) * times // value.denominator)
     return whole if value > 0 else -whole
 
 
