@@ -93,6 +93,7 @@ def test_the_log_tells_the_story_of_a_refusal_by_itself() -> None:
     assert (fields["claim"], fields["claimUID"], fields["trace"]) == ("bench/claim-2", uid, uid.replace("-", ""))
     assert (fields["pods"], fields["node"], fields["ms"]) == (["bench/encoder-2"], fleet.name(3), 250.0)
     assert "claim-allocation/node-overcommit" in str(fields["findings"]).split(",")
+    assert fields["reason"] == record.rule == "node-overcommit"
     assert str(fields["message"]).startswith("claim-allocation/node-overcommit: status.allocation: has cpu 2 for claim")
     sums = fields["sums"]
     assert isinstance(sums, tuple)
@@ -121,7 +122,7 @@ def test_a_write_about_no_claim_has_no_trace_and_a_pod_its_own() -> None:
     pod = record_of(review)
     assert pod.trace == review["request"]["object"]["metadata"]["uid"].replace("-", "")
     del review["request"]["object"]["metadata"]["uid"]
-    assert record_of(review, "mutate").trace == ""
+    assert (record_of(review, "mutate").trace, record_of(review, "mutate").rule) == ("", "")
 
 
 def test_no_text_of_a_line_of_the_log_is_longer_than_a_message() -> None:
@@ -142,3 +143,11 @@ def test_every_field_of_the_line_is_documented() -> None:
     kept = fields["reservation"]
     assert isinstance(kept, dict)
     assert set(kept) <= named
+
+
+def test_a_pod_that_is_made_to_wait_says_by_which_rule() -> None:
+    spec = {"stage": "General", "hold": {"reason": "books half", "by": "x", "since": "2026-11-29T00:00:00Z"}}
+    rollout = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "spec": spec}
+    objects = [fleet.claim(900), {**rollout, "metadata": {"name": "cpu.bench.example"}}]
+    record = record_of(fleet.pod_review(900), "mutate", build([*fleet.cluster(4), *objects], Release(36)))
+    assert (record.outcome, record.rule, log_fields(record)["reason"]) == ("held", "driver-held", "driver-held")

@@ -20,6 +20,7 @@ from webhook.admission.sums import fit_rows, told
 from webhook.facts.duplicates import DUPLICATES as DUPLICATES
 from webhook.kube.admission import Request
 from webhook.kube.raw import mapping, objects
+from webhook.policy.evaluate import FAILED
 from webhook.policy.fact import Once
 
 Outcome = Literal["denied", "held", "warned", "audited", "failed", "allowed"]
@@ -141,6 +142,15 @@ class Record:
         return tuple(told(fit_rows(self.verdict.evaluation.facts)))
 
     @Once
+    def rule(self) -> str:
+        """The rule that refuses the write, the one that its message begins with, or that makes the pod wait; empty
+        where none does.
+        """
+        does = "Hold" if self.answer.held else "Deny"
+        rules = [each.finding.rule for each in self.judged if self.done(each) == does]
+        return next((rule for rule in rules if rule != FAILED), FAILED if rules else "")
+
+    @Once
     def troubled(self) -> bool:
         """Whether somebody will ask about it: refused, made to wait, not judged, or charged twice."""
         if self.outcome in ("denied", "held", "failed"):
@@ -185,6 +195,7 @@ def log_fields(record: Record) -> dict[str, object]:
         "audited": _short(record.audited),
         "errors": record.verdict.errors,
         "findings": answer.annotations.get("findings", ""),
+        "reason": record.rule,
         "sums": record.sums,
         "fix": _short(fixes(record.verdict)),
         "ms": _milliseconds(record.seconds),

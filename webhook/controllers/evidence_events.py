@@ -23,7 +23,6 @@ from webhook.kube.object_event import (
     CLAIM_SETTLED,
 )
 from webhook.ledger.moments import Moment
-from webhook.policy.evaluate import FAILED
 
 # Pods that are told of at one write.
 _MOST_PODS = 8
@@ -62,7 +61,7 @@ class EvidenceEvents:
             self._offer(Happening(about, reason, each.text, each.at, warning, mark, each.reason, each.node))
 
     def _refusal(self, record: Record, claim: Ref) -> None:
-        rule, message, at, node = _rule(record), record.answer.message, record.ended, record.node
+        rule, message, at, node = record.rule, record.answer.message, record.ended, record.node
         about = about_claim(claim.namespace, claim.name, claim.uid)
         self._offer(Happening(about, ALLOCATION_REFUSED, message, at, True, rule, rule, node))
         for pod in record.pods[:_MOST_PODS]:
@@ -72,9 +71,3 @@ class EvidenceEvents:
             self._offer(
                 Happening(waits, CLAIM_REFUSED, f"claim {claim.name}: {message}", at, True, mark, rule, node, about)
             )
-
-
-def _rule(record: Record) -> str:
-    """The rule that the message of the refusal begins with."""
-    rules = [each.finding.rule for each in record.judged if record.done(each) == "Deny"]
-    return next((rule for rule in rules if rule != FAILED), FAILED)
