@@ -82,11 +82,11 @@ class Guard:
         self.stop()
         self.start(ready)
 
-    def get(self, path: str, metrics: bool = False) -> httpx.Response:
+    def get(self, path: str, metrics: bool = False, accept: str = "*/*") -> httpx.Response:
         """What it answers at ``path``, at the port for metrics or the main one."""
         trust = ssl.create_default_context(cafile=str(self.certificates / "ca.crt"))
         url = self.metrics_url if metrics else self.url
-        return httpx.get(f"{url}{path}", verify=trust, timeout=10, trust_env=False)
+        return httpx.get(f"{url}{path}", headers={"accept": accept}, verify=trust, timeout=10, trust_env=False)
 
     def post(self, path: str, review: object) -> Json:
         """Its answer to one AdmissionReview, the ``response``."""

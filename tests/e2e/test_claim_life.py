@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
@@ -43,6 +44,17 @@ def told(guard: Guard, uid: str, *kinds: str) -> list[Json]:
     return eventually(look)
 
 
+def exemplars(guard: Guard, name: str, **labels: str) -> list[str]:
+    """The traces that samples of a metric with these labels show to whoever reads OpenMetrics."""
+    text = guard.get("/metrics", metrics=True, accept="application/openmetrics-text").text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return [
+        sample.exemplar.labels["trace_id"]
+        for sample in samples
+        if sample.name == name and sample.exemplar is not None and labels.items() <= sample.labels.items()
+    ]
+
+
 def allocate(cluster: Cluster, driver: Driver) -> None:
     cluster.allocate("c1", driver, "group-0", pod="p1", cpus="3")
 
@@ -59,6 +71,7 @@ def test_a_claim_is_refused_waits_is_charged_used_and_released(cluster: Cluster)
         with pytest.raises(ApiError) as refused:
             allocate(cluster, driver)
         assert "node-overcommit" in refused.value.message
+        assert uid.replace("-", "") in exemplars(guard, "allocguard_findings_total", rule="node-overcommit")
         [waits, *_] = told(guard, uid, "pending")
         assert (waits["reason"], waits["pods"], waits["drivers"]) == (
             "node-overcommit",
