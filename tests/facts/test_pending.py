@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.facts import test_zone_choice as zone_choice
 from tests.facts.builders import NOW, claim, device_class, grp, node, pod, pod_ref, result, rollout, slice_of, world
 from tests.ledger import builders as zones
-from webhook.facts.pending import pending, pending_claims
+from webhook.facts.pending import pending
 from webhook.kube.core import GATE
 from webhook.kube.snapshot import Snapshot
 
@@ -18,7 +19,9 @@ WAITS = pod()
 
 
 def counts(snapshot: Snapshot, **refused: str) -> dict[tuple[str, str], int]:
-    return dict(pending_claims(snapshot, NOW, {f"uid-{name}": rule for name, rule in refused.items()}))
+    rules = {f"uid-{name}": rule for name, rule in refused.items()}
+    found = pending(snapshot.claims.values(), snapshot, NOW, rules)
+    return dict(Counter((each.driver, each.reason) for each in found))
 
 
 @pytest.mark.parametrize(

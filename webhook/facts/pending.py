@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -58,12 +57,6 @@ def pending(
         for driver in claim_drivers(claim, snapshot) or ("",):
             reason = (_stopped(stops, snapshot, driver) if driver else None) or otherwise
             yield Pending(claim, pods, since, driver, reason.rule, reason.text)
-
-
-def pending_claims(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> Counter[tuple[str, str]]:
-    """How many claims wait, by (driver, reason), as :func:`pending` tells them. Looks at every claim."""
-    found = pending(snapshot.claims.values(), snapshot, now, refused)
-    return Counter((each.driver, each.reason) for each in found)
 
 
 def _stopped(stops: Waiting, snapshot: Snapshot, driver: str) -> Reason | None:
