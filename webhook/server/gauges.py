@@ -30,9 +30,10 @@ from webhook.telemetry.metrics import gauge
 DUE = "due"
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
-# Seconds of a look that a scrape may wait for; and after which nobody asks any more, or nobody looks beside.
+# Seconds of work of a look that a scrape may wait for; and seconds after which nobody asks any more, or nobody looks
+# beside.
 QUICK, GIVEN_UP = 0.05, 300.0
-# Seconds between two looks beside, and how many for each that one takes.
+# Seconds between two looks beside, and how many for each of work that one takes.
 EVERY, _APART = 1.0, 10.0
 # Whoever keeps them up works so long, seconds, and then rests for that many times as long: decisions have one
 # interpreter with it.
@@ -69,13 +70,11 @@ class Gauges:
         """
         if time.monotonic() - self._asked > GIVEN_UP and self._seen:
             return EVERY
-        pause = _Pause(self, _REST if self._seen else 0)
         try:
-            self._look(pause)
+            self._look(_Pause(self, _REST if self._seen else 0))
         except _EndedError:
             return EVERY
         self._kept = time.monotonic()
-        self._took -= pause.rested
         return max(EVERY, self._took * _APART)
 
     def families(self) -> Iterator[Metric]:
@@ -96,11 +95,11 @@ class Gauges:
 
     def _look(self, pause: Callable[[], object]) -> None:
         with self._looking:
-            begun = time.perf_counter()
+            begun = time.thread_time()
             snapshot, now = self._snapshot(), self._clock()
             self._figures.refresh(snapshot, now, pause)
             self._seen = [*self._small(snapshot, now)]
-            self._took = time.perf_counter() - begun
+            self._took = time.thread_time() - begun
 
     def _small(self, snapshot: Snapshot, now: datetime) -> Iterator[Metric]:
         rollouts = sorted(snapshot.rollouts.items())
@@ -123,12 +122,11 @@ class _EndedError(Exception):
 
 
 class _Pause:
-    """Rests whenever it was long enough at work, that many ``times`` as long; ``rested`` for so many seconds in all."""
+    """Rests whenever it was long enough at work, that many ``times`` as long."""
 
     def __init__(self, gauges: Gauges, times: int) -> None:
         self._gauges, self._times = gauges, times
         self._begun = time.perf_counter()
-        self.rested = 0.0
 
     def __call__(self) -> None:
         begun = time.perf_counter()
@@ -138,7 +136,6 @@ class _Pause:
             raise _EndedError
         time.sleep((begun - self._begun) * self._times)
         self._begun = time.perf_counter()
-        self.rested += self._begun - begun
 
 
 def _pending(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> Iterator[Metric]:
