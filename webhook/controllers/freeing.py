@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
-from webhook.controllers.events import event, tell
+from webhook.controllers.events import about_claim, about_pod, event, tell
 from webhook.facts.stranded import stranded
 from webhook.kube.claims import Claim, read_claim
 from webhook.kube.core import Pod
@@ -103,12 +103,10 @@ class Freeing:
             f"claim {claim.name} was left allocated by an attempt that failed; its allocation is taken away, so that "
             f"it is allocated anew and counted with pod {pod.name}"
         )
-        about = (
-            ("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid),
-            ("v1", "Pod", pod.name, pod.uid),
-        )
-        for version, kind, name, uid in about:
-            involved = {"apiVersion": version, "kind": kind, "namespace": claim.namespace, "name": name, "uid": uid}
+        for involved in (
+            about_claim(claim.namespace, claim.name, claim.uid),
+            about_pod(pod.namespace, pod.name, pod.uid),
+        ):
             await tell(self._api, event(involved, REASON, message, self._clock()))
 
 

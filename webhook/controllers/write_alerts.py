@@ -12,15 +12,14 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from http import HTTPStatus
 from typing import TypeVar
 
 import orjson
 from msgspec import Struct
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.controllers.events import about_claim, needless, tell
 from webhook.controllers.events import event as made_event
-from webhook.controllers.events import tell
 from webhook.controllers.trouble import Once, Trouble
 from webhook.facts.times import duration, instant
 from webhook.facts.write_failure_advice import POLICY, explained, retry
@@ -62,7 +61,6 @@ _LOOK, _PAUSE = 0.1, 0.002
 _AT_ONCE = 10
 # Of a message in the log.
 _LONGEST = 4096
-_NEEDLESS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class _Told(Struct):
@@ -267,8 +265,7 @@ class WriteAlerts:
             message=message[:_LONGEST],
         )
         if self._api is not None and claim is not None:
-            about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "namespace": claim.namespace}
-            about |= {"name": claim.name, "uid": claim.uid}
+            about = about_claim(claim.namespace, claim.name, claim.uid)
             once = f"{failure.cause}/{event.user}"
             self._events.append(made_event(about, REASON, message, self._now(), "Warning", once))
 
@@ -290,8 +287,7 @@ class WriteAlerts:
         except Unreachable as error:
             return str(error)
         except ApiError as error:
-            # It is there, or the claim or its namespace is gone.
-            if error.status not in _NEEDLESS and "being terminated" not in error.message:
+            if not needless(error):
                 return Trouble(f"events of claim {made['involvedObject']['name']}", error)
         return ""
 
