@@ -7,11 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from webhook.cli import console
 from webhook.cli.output import dump
+from webhook.cli.program import program
 
-EXAMPLE = Path(__file__).parents[2] / "webhook" / "cli" / "example"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "webhook" / "cli" / "example"
 AT = ("--at", "2026-11-20T09:00:00Z")
 # A line break with a line of one's own, a colour that nothing here has, the separators and the controls that some
 # terminals obey in their one-byte form, and letters that run from right to left.
@@ -66,7 +69,16 @@ def world(tmp_path_factory):
         made.parent.mkdir(exist_ok=True)
         made.write_text(yaml.safe_dump_all(hostile(documents, names)))
     (folder / "manifests" / f"x{PAYLOAD}.yaml").write_text((EXAMPLE / "manifests" / "slice.yaml").read_text())
+    for name in ("wrong", "right"):
+        (folder / name).mkdir()
+    (folder / "wrong" / f"x{PAYLOAD}.yaml").write_text(yaml.safe_dump(WRONG))
+    for part in ("yaml", "test.yaml"):
+        shipped = ROOT / "policies" / f"claim-blobs.{part}"
+        (folder / "right" / f"x{PAYLOAD}.{part}").write_text(shipped.read_text())
     (folder / "cluster" / "rights.yaml").write_text(yaml.safe_dump_all(RIGHTS))
+    command = ["ledger", "export", "--cluster", str(folder / "cluster"), *AT]
+    (folder / "export.json").write_text(CliRunner(catch_exceptions=False).invoke(program, command).stdout)
+    (folder / "empty.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": []}))
     return folder
 
 
@@ -94,6 +106,13 @@ RIGHTS = [
         "subjects": [{"kind": "ServiceAccount", "namespace": "outside", "name": "writer"}],
     },
 ]
+# What a policy and a case are called is read where it is written, and refused; a file is called as it likes.
+WRONG = {
+    "apiVersion": "allocguard.dev/v1alpha1",
+    "kind": "AdmissionPolicy",
+    "metadata": {"name": f"p{PAYLOAD}"},
+    "spec": {"validations": [{"name": f"r{PAYLOAD}", "expression": f"object.x == 'a{PAYLOAD}'"}], PAYLOAD: 1},
+}
 REPORT = ("text", "github", "markdown", "junit", "sarif", "json", "yaml")
 VALUES = ("text", "json", "yaml")
 DRIVER, CLAIM = f"cpu.ferrite.example{PAYLOAD}", f"studio{PAYLOAD}/render{PAYLOAD}"
@@ -109,11 +128,15 @@ PLAN = [
     (("ledger", "explain", f"node/anvil-1{PAYLOAD}", "--cluster", "@cluster"), VALUES),
     (("ledger", "fit", "--claim", "@manifests/claim.yaml", "--cluster", "@cluster"), VALUES),
     (("ledger", "export", "--cluster", "@cluster"), ("",)),
+    (("ledger", "diff", "@export.json", "--cluster", "@empty.yaml"), VALUES),
     (("rollout", "status", "--cluster", "@cluster"), VALUES),
     (("rollout", "check", DRIVER, "--cluster", "@cluster"), (*VALUES, "markdown")),
     (("rollout", "drill", DRIVER, "NodeRestart", "--cluster", "@cluster"), VALUES),
     (("rollout", "resume", DRIVER, "--cluster", "@cluster"), VALUES),
     (("rollout", "hold", DRIVER, "--reason", PAYLOAD, "--by", PAYLOAD, "--cluster", "@cluster"), VALUES),
+    (("policy", "lint", "@wrong"), (*VALUES, "junit")),
+    (("policy", "lint", "@right"), (*VALUES, "junit")),
+    (("policy", "test", "@right"), (*VALUES, "junit")),
     (("rbac", "lint", "@manifests/role.yaml", "--cluster", "@cluster"), REPORT),
     (("rbac", "lint", "--for-serviceaccount", "outside/writer", "--cluster", "@cluster"), VALUES),
 ]
@@ -142,7 +165,7 @@ def test_what_is_printed_has_no_line_and_no_control_of_a_name(run, world, monkey
     options = [str(world / each[1:]) if each.startswith("@") else each for each in arguments]
     told = []
     for name in formats:
-        ran = run(*options, *(("-o", name) if name else ()), *AT)
+        ran = run(*options, *(("-o", name) if name else ()), *(AT if options[0] != "policy" else ()))
         told.append(ran.out + ran.err)
         clean(ran.err)
         clean(OURS.sub("", ran.out) if colours else ran.out)

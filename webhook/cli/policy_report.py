@@ -135,13 +135,14 @@ class Tests:
 
 def _suite_lines(suite: SuiteResult) -> Iterator[str]:
     mark = paint("ok    ", "green") if suite.passed else paint("FAILED", "red")
-    where = paint(f"{plural(len(suite.cases), 'case')}, {suite.file}", dim=True)
-    yield f"{mark} {suite.policy} {where}"
+    file = one_line(suite.file)
+    where = paint(f"{plural(len(suite.cases), 'case')}, {file}", dim=True)
+    yield f"{mark} {one_line(suite.policy)} {where}"
     for case in suite.cases:
         for failure in case.failures:
-            yield f"       {suite.file}:{case.line}: {one_line(case.name)}: {one_line(failure)}"
+            yield f"       {file}:{case.line}: {one_line(case.name)}: {one_line(failure)}"
     for failure in suite.failures:
-        yield f"       {suite.file}:{suite.line}: {one_line(failure)}"
+        yield f"       {file}:{suite.line}: {one_line(failure)}"
 
 
 def _fail(case: Element, failures: list[str]) -> bool:

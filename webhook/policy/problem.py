@@ -24,8 +24,8 @@ class Problem:
     def text(self) -> str:
         """``FILE:LINE:COL: path: what is wrong; what to do``."""
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        line = ": ".join(filter(None, (place, one_line(self.path), one_line(self.message))))
-        return f"{line}; {one_line(self.fix)}" if self.fix else line
+        line = ": ".join(filter(None, (place, self.path, self.message)))
+        return one_line(f"{line}; {self.fix}" if self.fix else line)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
