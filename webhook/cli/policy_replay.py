@@ -291,7 +291,8 @@ def _text(value: Json) -> Iterator[str]:
     different = value["different"]
     for each in different[:_MOST_LINES]:
         name = f"claim {each['claim']}" if each["claim"] else each["what"]
-        yield one_line(f"{paint('different', 'yellow')}  {each['at']}  {name} (review {each['uid']}, {each['place']})")
+        told = one_line(f"{each['at']}  {name} (review {each['uid']}, {each['place']})")
+        yield f"{paint('different', 'yellow')}  {told}"
         for side in ("was", "now"):
             yield from _side_lines(side, each[side])
         if each["unknown"]:
