@@ -263,3 +263,62 @@ def test_metrics_come_compressed_to_those_who_ask_for_it(
     assert [line.split(" ")[0] for line in plain.text.splitlines()] == [
         line.split(" ")[0] for line in packed.text.splitlines()
     ]
+
+
+def test_scrapers_that_do_not_take_their_answers_are_few_and_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MAX_SCRAPES", 2)
+    monkeypatch.setattr(app, "SCRAPE_TIMEOUT", 0.2)
+    made, _ = service(tmp_path)
+    application = build(made)
+    scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": []}
+    sending = asyncio.Event()
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def stuck(message: Message) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    async def scrape() -> int:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="https://x") as client:
+            return (await client.get("/metrics")).status_code
+
+    async def all_of_it() -> None:
+        slow = [asyncio.create_task(application({**scope}, receive, stuck)) for _ in range(2)]
+        await sending.wait()
+        assert await scrape() == 503
+        ended = await asyncio.gather(*slow, return_exceptions=True)
+        assert [type(error) for error in ended] == [TimeoutError, TimeoutError]
+        assert await scrape() == 200
+
+    asyncio.run(all_of_it())
+
+
+def test_a_scrape_that_fails_leaves_room_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MAX_SCRAPES", 1)
+    made, _ = service(tmp_path)
+    pieces = made.metrics.pieces
+    fails = [True]
+
+    def failing(exemplars: bool = False) -> list[bytes]:
+        if fails:
+            raise ZeroDivisionError
+        return pieces(exemplars)
+
+    monkeypatch.setattr(made.metrics, "pieces", failing)
+    application = build(made)
+
+    async def both() -> int:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="https://x") as client:
+            with pytest.raises(ZeroDivisionError):
+                await client.get("/metrics")
+            fails.clear()
+            return (await client.get("/metrics")).status_code
+
+    assert asyncio.run(both()) == 200

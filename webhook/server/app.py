@@ -7,7 +7,7 @@ import json
 import re
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
 
 from starlette.requests import Request as HttpRequest
@@ -31,8 +31,10 @@ DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 10.0, 30.0
 # The part of it after which an answer would hardly arrive in time.
 SPENT = 0.8
 
-# Of an answer with metrics, what is encrypted and sent between two reviews.
+# Of an answer with metrics, what is encrypted and sent between two reviews; how many answers may be on their way at one
+# port, each with all of it in memory, and how long, seconds.
 PART = 64 * 1024
+MAX_SCRAPES, SCRAPE_TIMEOUT = 8, 60.0
 
 # Path tails become labels of metrics: a name, and no more different ones than a registration has.
 MAX_TAILS = 32
@@ -214,7 +216,7 @@ def _told(error: BaseException) -> str:
 
 def watching(service: Service) -> list[Route]:
     """The routes ``/healthz``, ``/readyz`` (``?verbose`` names each check) and ``/metrics``."""
-    scraping = asyncio.Lock()
+    scraping, places = asyncio.Lock(), asyncio.Semaphore(MAX_SCRAPES)
 
     async def healthz(_: HttpRequest) -> Response:
         return PlainTextResponse("ok\n")
@@ -229,23 +231,45 @@ def watching(service: Service) -> list[Route]:
         return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
 
     async def metrics(http: HttpRequest) -> Response:
+        if places.locked():
+            return PlainTextResponse("too many scrapes at once\n", 503)
         # Whoever prefers something else takes this too: its samples are the same.
         exemplars = OPENMETRICS.partition(";")[0] in _accepted(http, "accept")
         zipped = "gzip" in _accepted(http, "accept-encoding")
-        async with scraping:
-            parts = await asyncio.to_thread(lambda: _parts(service.metrics.pieces(exemplars), zipped))
+        await places.acquire()
+        try:
+            async with scraping:
+                parts = await asyncio.to_thread(lambda: _parts(service.metrics.pieces(exemplars), zipped))
+        except BaseException:
+            places.release()
+            raise
         headers = {"content-length": str(sum(map(len, parts))), "vary": "accept, accept-encoding"}
         headers |= {"content-encoding": "gzip"} if zipped else {}
-
-        async def body() -> AsyncIterator[bytes]:
-            # One after the other: reviews that come meanwhile do not wait until all of them are encrypted.
-            for part in parts:
-                yield part
-                await asyncio.sleep(0)
-
-        return StreamingResponse(body(), media_type=OPENMETRICS if exemplars else CONTENT_TYPE, headers=headers)
+        return _Scrape(parts, OPENMETRICS if exemplars else CONTENT_TYPE, headers, places.release)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+
+
+class _Scrape(StreamingResponse):
+    """An answer in ``parts``; ``ended`` is called once it is sent, or nobody takes it any more."""
+
+    def __init__(self, parts: list[bytes], kind: str, headers: dict[str, str], ended: Callable[[], None]) -> None:
+        super().__init__(self._each(parts), media_type=kind, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(SCRAPE_TIMEOUT):
+                await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+    @staticmethod
+    async def _each(parts: list[bytes]) -> AsyncIterator[bytes]:
+        # Reviews that come meanwhile do not wait until all of them are encrypted.
+        for part in parts:
+            yield part
+            await asyncio.sleep(0)
 
 
 def _accepted(http: HttpRequest, header: str) -> set[str]:
