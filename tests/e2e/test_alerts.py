@@ -22,6 +22,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.bench import fleet
 from tests.e2e import build
 from tests.e2e.client import ApiError
 from tests.e2e.cluster import Cluster
@@ -32,6 +33,11 @@ from tests.e2e.guarding import admission_policy, deployed, malformed
 from tests.e2e.kinds import path
 from tests.e2e.scenes import CPU_DRIVER, cpu_claim, shared_cpus
 from tests.e2e.waiting import eventually
+from tests.server.test_figures import HOSTILE, named
+from tests.server.test_gauges import made
+from webhook.kube.release import Release
+from webhook.kube.snapshot import build as snapshot_of
+from webhook.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 MONITORING, RUNBOOKS = ROOT / "deploy" / "monitoring", ROOT / "docs" / "runbooks"
@@ -66,6 +72,18 @@ def read(text: str, **labels: str) -> Scrape:
             if math.isfinite(sample.value):
                 found[series] = (sample.value, family.type in ("counter", "histogram"))
     return found
+
+
+def test_promtool_reads_whatever_others_call_their_things() -> None:
+    snapshot = snapshot_of([*fleet.cluster(1), *(obj for name in HOSTILE for obj in named(name))], Release(36))
+    gauges = made(lambda: snapshot)
+    metrics = Metrics(gauges.families, gauges.lines)
+    for name in HOSTILE:
+        metrics.duplicate(name)
+        metrics.finding(name, name, "Deny")
+    text = metrics.text().decode()
+    assert len(re.findall("^allocguard_pool_phase", text, re.MULTILINE)) == len(HOSTILE) + 3
+    assert promtool("check", "metrics", given=text) == ""
 
 
 def scrape(cluster: Cluster, guard: Guard | None) -> Scrape:

@@ -53,13 +53,20 @@ def test_nothing_at_all_has_its_families() -> None:
 HOSTILE = ['a"b', "a\nb", "a\\", '"} 1\nallocguard_faked 7\n#', "\u2028\u202e\x1b[2J\r", "\N{SNOWMAN}" * 60]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_names_of_others_stay_names(name: str) -> None:
+def named(name: str) -> list[Json]:
+    """A node, a pool and a resource of this name."""
     node, item = fleet.node(1), fleet.slices(1)[0]
-    node["metadata"]["name"] = item["spec"]["nodeName"] = item["spec"]["pool"]["name"] = name
+    for place in (node["metadata"], item["metadata"], item["spec"]["pool"]):
+        place["name"] = name
+    item["spec"]["nodeName"] = name
     for device in item["spec"]["devices"]:
         device["nodeAllocatableResourceMappings"] = {name: {"allocationMultiplier": "1"}}
-    found, left_out = shown(figures_of(node, item))
+    return [node, item]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_others_stay_names(name: str) -> None:
+    found, left_out = shown(figures_of(*named(name)))
     assert {labels["node"] for labels, _ in found["ledger_capacity"]} == {name}
     assert [labels for labels, _ in found["pool_phase"]] == [{"driver": CPU, "pool": name, "phase": "Fresh"}]
     assert set(found) == {"ledger_capacity", "ledger_used", "pool_phase", "mapping_age_seconds"}
