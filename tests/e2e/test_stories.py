@@ -72,8 +72,7 @@ def from_log(guard: Guard, uid: str) -> list[Step]:
     steps = []
     for line in guard.lines(claimUID=uid):
         if line["event"] == "denied":
-            rule = line["findings"].partition(",")[0].partition("/")[2]
-            steps.append(Step("refused", rule, line["node"], line["message"]))
+            steps.append(Step("refused", line["reason"], line["node"], line["message"]))
         elif line["event"] in KINDS:
             steps.append(Step(line["event"], line["reason"], line["node"], line["message"]))
     return first_of_each(steps)
