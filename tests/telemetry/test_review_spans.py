@@ -88,6 +88,7 @@ def test_a_refused_allocation_is_a_story_by_itself() -> None:
         "user.name": "system:kube-scheduler",
         "allocguard.revision": REVISION.hash,
         "allocguard.verdict": "denied",
+        "allocguard.rule": "node-overcommit",
         "allocguard.message": record.answer.message,
         "allocguard.sums": record.sums,
         "k8s.namespace.name": "bench",

@@ -156,6 +156,8 @@ def _asked(record: Record) -> dict[str, str | bool | tuple[str, ...]]:
         REVISION_KEY: record.revision,
         VERDICT_KEY: record.outcome,
     }
+    if record.rule:
+        told[RULE_KEY] = record.rule
     if request.dry_run:
         told[DRY_RUN_KEY] = True
     if _gated(record):

@@ -68,7 +68,7 @@ class SpanId(NamedTuple):
 
 class Span(Struct, frozen=True):
     """Something that is over, in the trace with this id. ``parent`` is the id of another span of the trace, ``failed``
-    what kept it from being done, for which ``error`` is a word; ``serves`` says that somebody asked for it.
+    what kept it from being done; ``serves`` says that somebody asked for it.
     """
 
     name: str
