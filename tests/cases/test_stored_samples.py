@@ -37,10 +37,15 @@ WANTED = [
 ]
 
 
+# What is so today about claims that are there: a pool under construction, a node outside the stage.
+PASSING = {("ResourceClaim", "pool-incomplete"), ("ResourceClaim", "node-not-canary")}
+
+
 @pytest.mark.parametrize("row", WANTED)
 def test_what_would_be_refused_today_and_what_is_left_over(found: dict[tuple[str, int], list[Found]], row: Row) -> None:
     severities = {each["severity"] for each in found[row["file"], int(row["doc"])] if each["rule"] == row["rule"]}
-    assert severities == {"error" if row["tag"] == "X" else "info"}
+    wrong = row["tag"] == "X" and (row["kind"], row["rule"]) not in PASSING
+    assert severities == {"error" if wrong else "info"}
 
 
 def test_leftovers_are_told_of_their_node_too(found: dict[tuple[str, int], list[Found]]) -> None:

@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.admission.at_rest import Problem, at_rest
 from webhook.kube.finding import SEVERITY_ORDER
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
-from webhook.ledger.stored import stored_differences
+from webhook.ledger.stored import not_judged, stored_differences
 from webhook.ledger.views import POLICY
 from webhook.policy.revision import Revision
+
+# Stands where a policy's name would, for what no policy could judge.
+SCAN = "scan"
 
 # Kind, namespace, name.
 Key = tuple[str, str, str]
@@ -52,11 +56,19 @@ class Scan:
             yield
 
     def judge(self, obj: Json, snapshot: Snapshot, now: datetime) -> Stored | None:
-        """What is wrong with ``obj``, a whole stored object; None where nothing is."""
+        """What is wrong with ``obj``, a whole stored object; None where nothing is. What is only so today is an info:
+        it is no fault of what is stored. One that nobody can judge is told too, so that the others are judged.
+        """
         metadata = mapping(obj.get("metadata"))
         namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
         kind = text(obj.get("kind"))
-        found = at_rest(obj, self._revision, snapshot, self._book, now)
+        try:
+            found = [
+                (policy, replace(finding, severity="info") if finding.passing else finding)
+                for policy, finding in at_rest(obj, self._revision, snapshot, self._book, now)
+            ]
+        except Exception as error:  # noqa: BLE001 - a mistake of ours about one object must not keep the others
+            found = [(SCAN, not_judged(error))]
         rules = {finding.rule for _, finding in found}
         _, differences = self._differences.pop((kind, namespace, name), ("", []))
         # What a policy and the book both see is told once, as the policy tells it.

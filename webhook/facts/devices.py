@@ -11,8 +11,8 @@ from webhook.facts.duplicates import duplicate_problems
 from webhook.facts.footprint import Footprint, footprint
 from webhook.facts.matching import device_applies
 from webhook.facts.placement import claim_node
-from webhook.facts.pool_survey import Survey, survey, view
-from webhook.facts.pools import costless
+from webhook.facts.pool_survey import View, survey, view
+from webhook.facts.pools import costless, published
 from webhook.facts.request_policy import off_policy
 from webhook.kube.claims import Claim, DeviceRequest, Result
 from webhook.kube.finding import Finding
@@ -99,10 +99,11 @@ def _locate(result: Result, node: str, snapshot: Snapshot, path: str) -> tuple[O
         needs = f"a device of node {node}, where the claim is allocated"
         return None, [Finding("device-of-other-node", f"{path}.device", has, needs, "release the claim")]
     older = any(result.device == device.name for item in seen.older for device in item.devices)
-    return None, [_unknown(result, offered, older, f"{path}.device")]
+    return None, [_unknown(result, seen, older, f"{path}.device")]
 
 
-def _unknown(result: Result, offered: Survey, older: bool, path: str) -> Finding:
+def _unknown(result: Result, seen: View, older: bool, path: str) -> Finding:
+    offered = survey(seen.kept)
     has = f"device {result.device} of pool {result.pool} ({result.driver})"
     if not offered.slices:
         has += ", which has no slice"
@@ -112,7 +113,8 @@ def _unknown(result: Result, offered: Survey, older: bool, path: str) -> Finding
         has += f", only in a generation before {generation}" if older else ", which is not published"
         near = difflib.get_close_matches(result.device, offered.devices, 3, 0) if len(offered.devices) <= 512 else []
         needs = f"a device of generation {generation}" + (f" ({', '.join(near)})" if near else "")
-    return Finding("device-unknown", path, has, needs, "wait until the driver has published, or release the claim")
+    fix = "wait until the driver has published, or release the claim"
+    return Finding("device-unknown", path, has, needs, fix, passing=not published(seen))
 
 
 def _amount_problems(result: Result, device: Device, snapshot: Snapshot, path: str) -> list[Finding]:

@@ -120,6 +120,11 @@ def _phase(
     return ("Rebuilding", waiting) if waiting else ("Fresh", [])
 
 
+def published(seen: View) -> bool:
+    """Whether the slices of a pool are all there, of one generation: a device that is in none is not only late."""
+    return bool(seen.kept) and not _counts(seen) and not _completeness(seen)
+
+
 def _counts(seen: View) -> list[Reason]:
     """Slices of one generation that disagree on how many they are: which one is right is not known (k/k#141117)."""
     newest = seen.kept[0].generation
@@ -269,6 +274,6 @@ def allocation_pool_problems(claim: Claim, snapshot: Snapshot, now: datetime) ->
             continue
         path = f"status.allocation.devices.results[{index}].pool"
         label = f"pool {pool} of {driver}"
-        found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix) for r in state.reasons]
+        found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix, passing=True) for r in state.reasons]
         found += [Finding(r.rule, path, f"{label}: {r.has}", r.needs, r.fix, "warning") for r in state.notes]
     return found

@@ -136,7 +136,7 @@ def allocation_rollout_problems(claim: Claim, snapshot: Snapshot, now: datetime)
             if stage is not None:
                 reasons.append(stage)
         for reason in reasons:
-            finding = Finding(reason.rule, path, reason.has, reason.needs, reason.fix)
+            finding = Finding(reason.rule, path, reason.has, reason.needs, reason.fix, passing=True)
             found.setdefault((driver, reason.rule), finding)
     return list(found.values())
 

@@ -122,7 +122,7 @@ def _refused(
 def _finding(names: str, node: str, reasons: tuple[Finding, ...], path: str) -> Finding:
     why = f"{reasons[0].rule}: {reasons[0].has}" if reasons else "no devices for it"
     has = f"a pod whose claim {names} cannot be allocated on node {node} ({why})"
-    return Finding("sibling-not-possible", path, has, _NEEDS, reasons[0].fix if reasons else "")
+    return Finding("sibling-not-possible", path, has, _NEEDS, reasons[0].fix if reasons else "", passing=True)
 
 
 def charged(account: Account, cost: Footprint) -> Account:

@@ -22,7 +22,9 @@ class Finding(Struct, frozen=True, gc=False):
 
     ``path`` is the Kubernetes field path, ``origin`` tells whether the API server of that release refuses
     the object itself (``apiserver``) or only the guard looks (``guard``), ``error_type`` is the cause reason
-    of the API server's own error (``FieldValueInvalid`` …) where there is one.
+    of the API server's own error (``FieldValueInvalid`` …) where there is one. One that is ``passing`` is about
+    what is so today (a hold, a stage, a pool that is being published, a claim that waits): a write is tried again when
+    it is over, and nothing is wrong with what is stored already.
     """
 
     rule: str
@@ -33,6 +35,7 @@ class Finding(Struct, frozen=True, gc=False):
     severity: Severity = "error"
     origin: Origin = "guard"
     error_type: str = ""
+    passing: bool = False
 
     @property
     def message(self) -> str:

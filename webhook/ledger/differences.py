@@ -89,24 +89,26 @@ def node_replaced(claim: Claim, node: Node) -> Difference:
 
 def unplaced(snapshot: Snapshot) -> list[Difference]:
     """Claims that cost something and are on no known node, so that no account has them. Looks at every claim."""
-    found: list[Difference] = []
-    for key in sorted(snapshot.claims):
-        claim = snapshot.claims[key]
-        if claim.allocation is None or claim.allocation.node in snapshot.nodes:
-            continue
-        node = claim_node(claim, snapshot)
-        # Overhead alone is charged with its pods.
-        if node not in snapshot.nodes and (cost := footprint(claim, snapshot, node)).mapped:
-            finding = Finding(
-                "node-unknown",
-                "status.allocation",
-                f"{said(cost.amounts)} on {f'node {node}, which is not known' if node else 'no one node'}",
-                "a known node, whose account can be charged",
-                "give the node too, or release the claim",
-                "warning",
-            )
-            found.append(about_claim(claim, finding, "missing"))
-    return found
+    return [each for key in sorted(snapshot.claims) for each in claim_unplaced(snapshot.claims[key], snapshot)]
+
+
+def claim_unplaced(claim: Claim, snapshot: Snapshot) -> list[Difference]:
+    """The difference about a claim that costs something and is on no known node, where it is one."""
+    if claim.allocation is None or claim.allocation.node in snapshot.nodes:
+        return []
+    node = claim_node(claim, snapshot)
+    # Overhead alone is charged with its pods.
+    if node in snapshot.nodes or not (cost := footprint(claim, snapshot, node)).mapped:
+        return []
+    finding = Finding(
+        "node-unknown",
+        "status.allocation",
+        f"{said(cost.amounts)} on {f'node {node}, which is not known' if node else 'no one node'}",
+        "a known node, whose account can be charged",
+        "give the node too, or release the claim",
+        "warning",
+    )
+    return [about_claim(claim, finding, "missing")]
 
 
 def account_differences(account: Account) -> list[Difference]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 
 from webhook.facts.times import age, instant
 from webhook.kube.finding import Finding
@@ -12,8 +13,8 @@ from webhook.kube.rollout import API_VERSION
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book, NodeBook
 from webhook.ledger.booked import arrived
-from webhook.ledger.charges import Difference
-from webhook.ledger.differences import unplaced
+from webhook.ledger.charges import Difference, about_claim
+from webhook.ledger.differences import claim_unplaced
 from webhook.ledger.inventory import inventory
 from webhook.ledger.leftovers import leftovers
 from webhook.ledger.pod_notes import pod_notes
@@ -38,15 +39,38 @@ def page_differences(page: NodeBook, snapshot: Snapshot, now: datetime) -> tuple
 
 def stored_differences(book: Book, snapshot: Snapshot, now: datetime) -> Iterator[list[Difference]]:
     """What does not agree in the whole cluster, leftovers and stale reservations too: one list for each node that has
-    claims, devices with costs or a ledger, last what is on no known node. To be taken bit by bit.
+    claims, devices with costs or a ledger, then one for each claim, of those on no known node. To be taken bit by bit.
+    A node or claim that cannot be looked at is told, and the others are looked at.
     """
     for node in sorted(snapshot.nodes):
-        ledger = snapshot.ledgers.get(node)
-        if ledger is not None or _concerned(node, snapshot):
-            page = book.page(snapshot, node)
-            found = [] if page is None else [*page_differences(page, snapshot, now)]
-            yield found + (stale_reservations(ledger, snapshot, now) if ledger is not None else [])
-    yield unplaced(snapshot)
+        if node in snapshot.ledgers or _concerned(node, snapshot):
+            told = partial(Difference, "amount", "v1", "Node", "", node)
+            yield _looked(partial(_node_differences, book, node, snapshot, now), told)
+    for key in sorted(snapshot.claims):
+        claim = snapshot.claims[key]
+        yield _looked(partial(claim_unplaced, claim, snapshot), partial(about_claim, claim))
+
+
+def not_judged(error: Exception) -> Finding:
+    """What is told of an object that nobody can look at, since the guard fails at it with ``error``."""
+    has = f"something that the guard fails at ({type(error).__name__}: {error})"[:500]
+    fix = "it is a mistake of the guard: report it with the object; writes that it has to judge are refused"
+    return Finding("not-judged", "", has, "an object that can be judged", fix)
+
+
+def _looked(look: Callable[[], Iterable[Difference]], told: Callable[[Finding], Difference]) -> list[Difference]:
+    try:
+        return [*look()]
+    except Exception as error:  # noqa: BLE001 - a mistake of ours about one object must not keep the others
+        return [told(not_judged(error))]
+
+
+def _node_differences(book: Book, node: str, snapshot: Snapshot, now: datetime) -> Iterator[Difference]:
+    page, ledger = book.page(snapshot, node), snapshot.ledgers.get(node)
+    if page is not None:
+        yield from page_differences(page, snapshot, now)
+    if ledger is not None:
+        yield from stale_reservations(ledger, snapshot, now)
 
 
 def stale_reservations(ledger: NodeLedger, snapshot: Snapshot, now: datetime) -> list[Difference]:
