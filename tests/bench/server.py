@@ -23,10 +23,10 @@ from webhook.telemetry.log import Log
 class Allowing(Service):
     """What every review costs, whoever judges it."""
 
-    def answer(self, endpoint: str, data: bytes, until: float) -> Reply:
+    def answer(self, endpoint: str, data: bytes, until: float, parent: str = "") -> Reply:
         request = decode(data)
         answer = Answer(request.uid, True, annotations={"revision": self.policies.revision.hash})
-        return Reply(respond(answer), request.resource.name, request.operation, True, lambda: None)
+        return Reply(respond(answer), request.resource.name, request.operation, True, lambda _: None)
 
 
 def main(folder: str, kind: str, core: str) -> None:

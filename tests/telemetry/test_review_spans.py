@@ -286,6 +286,15 @@ def test_a_refusal_is_kept_and_what_comes_after_it() -> None:
     assert kept.sampling.wanted(refused.pods[0].uid)
 
 
+def test_what_would_be_refused_is_kept_where_a_guard_only_audits() -> None:
+    audits = policies.PolicyStore([policies.shipped()], True).revision
+    verdict = decide(read_review(fleet.allocation_review(2, 3)), "validate", audits, FULL, Book(), NOW)
+    record = Record(verdict, apply(verdict), ENDED, 0.25)
+    assert (record.outcome, record.troubled) == ("audited", False)
+    roots = [span for span in Kept(record, ratio=0).spans if span.name == "admission.review"]
+    assert [root.attributes["allocguard.verdict"] for root in roots] == ["audited"]
+
+
 def test_a_claim_that_waited_for_its_devices_is_kept_by_whoever_hears_of_it() -> None:
     created = datetime(2026, 11, 20, 9, 0, 0, tzinfo=UTC)
     assert fleet.CREATED == "2026-11-20T09:00:00Z"

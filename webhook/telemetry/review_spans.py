@@ -132,6 +132,9 @@ def _subject(record: Record) -> Ref | None:
 def _kept(record: Record) -> bool:
     if record.troubled or _gated(record):
         return True
+    # What disagrees with the ledger, or would be refused, were its policy not one that only warns or audits.
+    if any(each.finding.severity == "error" and not each.exception for each in record.judged):
+        return True
     if not record.allocates:
         return False
     created = instant(text(mapping(record.request.target.get("metadata")).get("creationTimestamp")))
