@@ -91,3 +91,15 @@ def test_the_end_of_a_wait() -> None:
     known = because(over, wait)
     assert (known.begun, known.at, known.reason) == (wait.begun, over.at, "driver-held")
     assert known.text == "has its devices, after 35s; what it waited for last: driver-held"
+
+
+@pytest.mark.parametrize(
+    ("stamp_of_it", "until"),
+    [("0001-01-01T00:00:00Z", "2026-11-20T09:00:00Z"), ("9999-12-31T23:59:59Z", stamp(NOW))],
+    ids=["before it was made", "ahead"],
+)
+def test_who_allocates_may_say_any_time(stamp_of_it: str, until: str) -> None:
+    given = claim(results=[result()], reserved=[pod_ref()], stamp=stamp_of_it, metadata=MADE)
+    snapshot = world(node(), CLASS, slice_of(grp()), given, pod(metadata=MADE))
+    over = settled(snapshot.claims["ns", "c1"], [*snapshot.pods.values()], NOW)
+    assert (stamp(over.begun), stamp(over.at)) == ("2026-11-20T09:00:00Z", until)

@@ -114,6 +114,29 @@ def test_a_span_arrives_as_it_was_told(protocol: Protocols) -> None:
 
 
 @BOTH
+def test_what_others_say_of_times_and_names_costs_no_other_span_its_place(protocol: Protocols) -> None:
+    """A batch is encoded as one, and a receiver takes 4 MiB of it."""
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    long = ["\N{COMBINING CANDRABINDU}" * 4096] * 1000
+    with receiver(protocol) as there, sending(there.url, protocol) as tracing:
+        for number in range(64):
+            told = {"a": long, "b": long, "message": "m" * 5000, "half": "\ud800", "number": number}
+            link = [spans.anchor(UID)] * 64
+            tracing.span(CHARGE, trace_id(UID), first, last, told, link)
+        tracing.tell(UID, CHARGE, NOW, NOW, {CLAIM_UID_KEY: UID})
+        until(lambda: len(there.spans) == 65)
+    *found, own = there.spans
+    assert own.attributes == {CLAIM_UID_KEY: UID}
+    for span in found:
+        assert (span.begun, span.ended) == (0, 18429292800 * 10**9)
+        assert len(span.attributes["message"]) == spans.MOST_TEXT
+        assert span.attributes["half"] == "?"
+        assert 0 < sum(len(each.encode()) for each in (*span.attributes["a"], *span.attributes["b"])) < spans.MOST_BYTES
+    assert [span.attributes["number"] for span in found] == [*range(64)]
+    assert tracing.dropped == 0
+
+
+@BOTH
 def test_a_receiver_that_never_answers_holds_nobody_up(protocol: Protocols, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30")

@@ -29,4 +29,5 @@ def test_the_figures_of_the_page_are_those_of_the_code() -> None:
     assert f"while {otlp._QUEUE:,} spans wait" in PAGE
     assert f"{otlp._BATCH} at a time" in PAGE
     assert f"at most {spans.MOST_TEXT:,} characters long, a list {spans.MOST_ITEMS} entries" in PAGE
+    assert f"all of a span {spans.MOST_BYTES // 1024} KiB" in PAGE
     assert f"more than {sampling._WAITED.total_seconds():.0f} seconds after" in PAGE

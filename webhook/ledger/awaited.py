@@ -54,12 +54,14 @@ def settled(claim: Claim, pods: Sequence[Pod], now: datetime) -> Moment:
     """That ``pods`` wait no more for ``claim``, which has its devices. For what they waited, :func:`because` adds."""
     allocation = claim.allocation
     assert allocation is not None, claim.key
-    # The scheduler's clock may be ahead.
-    until = min(instant(allocation.timestamp) or now, now)
+    # The clock of who allocates may be ahead, and behind: nothing is allocated before it is made.
+    made = instant(claim.created)
+    allocated = instant(allocation.timestamp) or now
+    until = min(allocated if made is None else max(allocated, made), now)
     begun = min(wanted_since(claim, pods) or until, until)
     drivers = tuple(dict.fromkeys(each.driver for each in allocation.results))
-    made = _moment("settled", claim, pods, begun, until, "", NOTHING_KNOWN, drivers)
-    return replace(_over(made, "has its devices"), node=allocation.node, allocation=allocation.identity)
+    over = _moment("settled", claim, pods, begun, until, "", NOTHING_KNOWN, drivers)
+    return replace(_over(over, "has its devices"), node=allocation.node, allocation=allocation.identity)
 
 
 def because(made: Moment, wait: Moment) -> Moment:

@@ -26,12 +26,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from webhook.telemetry.spans import MOST_ITEMS, MOST_TEXT, Span, SpanId
+from webhook.telemetry.spans import MOST_BYTES, MOST_ITEMS, MOST_TEXT, Attributes, Span, SpanId
 from webhook.telemetry.tracing import Lines, Protocols
 
 # Seconds: what is queued is sent at the end, and at most one line of the log tells of trouble.
 _FLUSH, _QUIET = 2.0, 60.0
-_EPOCH = datetime.fromtimestamp(0, UTC)
+_EPOCH, _LAST = datetime.fromtimestamp(0, UTC), datetime(2554, 1, 1, tzinfo=UTC)
 
 # Where the environment says nothing else. Encoding holds the interpreter, 38 us for a span: a batch holds it for less
 # than a review takes. The sooner a batch goes, the fewer spans a killed process takes with it.
@@ -82,7 +82,7 @@ class Sender:
             _context(span.id),
             _context(SpanId(span.id.trace, span.parent)) if span.parent else None,
             self._resource,
-            {key: _fit(value) for key, value in span.attributes.items()},
+            _fitting(span.attributes),
             links=[Link(_context(each)) for each in span.links],
             kind=_SERVES if span.serves else _INTERNAL,
             status=Status(StatusCode.ERROR, _text(span.failed)) if span.failed else _OK,
@@ -254,10 +254,27 @@ def _setting(name: str, default: int) -> int:
     return int(given)
 
 
-def _fit(value: str | bool | int | Sequence[str]) -> str | bool | int | Sequence[str]:
-    if isinstance(value, str):
-        return _text(value)
-    return value if isinstance(value, int) else [_text(each) for each in value[:MOST_ITEMS]]
+def _fitting(attributes: Attributes) -> Attributes:
+    """``attributes`` as far as they fit: of one text each, then lists from their beginning."""
+    left = MOST_BYTES
+    fitted: dict[str, str | bool | int | Sequence[str]] = {}
+    for key, value in sorted(attributes.items(), key=_listed):
+        if isinstance(value, int):
+            fitted[key] = value
+            continue
+        items: list[str] = []
+        for item in map(_text, (value,) if isinstance(value, str) else value[:MOST_ITEMS]):
+            size = len(item) if item.isascii() else len(item.encode())
+            if size > left:
+                break
+            left -= size
+            items.append(item)
+        fitted[key] = items if not isinstance(value, str) else items[0] if items else ""
+    return fitted
+
+
+def _listed(attribute: tuple[str, object]) -> bool:
+    return not isinstance(attribute[1], str | int)
 
 
 def _text(value: str) -> str:
@@ -271,5 +288,6 @@ def _context(span: SpanId) -> SpanContext:
 
 
 def _nanoseconds(at: datetime) -> int:
-    passed = at - _EPOCH
+    """``at`` as OTLP has it, which knows nothing before 1970 nor after 2554: others choose some of the times."""
+    passed = max(_EPOCH, min(at, _LAST)) - _EPOCH
     return ((passed.days * 86400 + passed.seconds) * 10**6 + passed.microseconds) * 1000

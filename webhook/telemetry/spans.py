@@ -55,8 +55,9 @@ EXPORT_KEY, DRILL_KEY = "allocguard.export.digest", "allocguard.drill"
 
 Attributes = Mapping[str, str | bool | int | Sequence[str]]
 
-# What one attribute may hold, characters and items: a collector takes 4 MiB at a time, and people read lines.
-MOST_TEXT, MOST_ITEMS = 4096, 64
+# What one attribute may hold, characters and items, and all of a span together, bytes: a collector takes 4 MiB at a
+# time, which are 64 spans, and people read lines.
+MOST_TEXT, MOST_ITEMS, MOST_BYTES = 4096, 64, 32 * 1024
 
 
 class SpanId(NamedTuple):
