@@ -94,6 +94,17 @@ def test_whoever_leads_next_goes_on_where_it_was(world: World) -> None:
     assert {each.begun for each in world.moments} == {BEGUN}
 
 
+@pytest.mark.parametrize(("waited", "over"), [(50, [(52, "settled", "unscheduled")]), (5, [])], ids=["told", "young"])
+def test_whoever_leads_next_ends_what_the_last_one_has_begun(
+    world: World, waited: int, over: list[tuple[float, str, str]]
+) -> None:
+    world.told(until=waited)
+    world.controller = world.led()
+    assert world.told(until=waited + 2) == []
+    world.gone("Pod", "p1")
+    assert world.told() == over
+
+
 def test_another_reason_is_told_at_once_and_one_that_changes_all_the_time_now_and_then(world: World) -> None:
     assert world.told(until=3) == []
     world.refused["uid-c1"] = "node-overcommit"

@@ -135,7 +135,8 @@ class ClaimLife:
         if wait is None:
             # Who led before has told what it was then. What is new waits for nothing in particular, until it does.
             reason = moment.reason if self._new else NOTHING_KNOWN
-            wait = self._waits[uid] = _Wait(moment, reason, now + _until_told(moment))
+            told = now if self._new and moment.at - moment.begun >= WAITED else None
+            wait = self._waits[uid] = _Wait(moment, reason, now + _until_told(moment), told)
         wait.moment, wait.left = moment, None
         if moment.reason != wait.reason:
             wait.due = min(wait.due, now if wait.told is None else wait.told + FIRST)
