@@ -257,6 +257,39 @@ def test_what_the_api_server_refuses(error: ApiError, lost: int, said: int) -> N
     assert scene.stored() == []
 
 
+def test_a_namespace_that_takes_no_events_is_in_nobody_elses_way_and_told_once() -> None:
+    """A quota, or a policy of somebody."""
+    scene = Scene()
+    create = scene.api.create
+
+    async def created(path: str, obj: Json, **params: object) -> Json:
+        if "/namespaces/full/" in path:
+            raise ApiError(403, "Forbidden", "exceeded quota: none")
+        return await create(path, obj, **params)
+
+    scene.api.create = created  # type: ignore[method-assign]
+    for number in range(500):
+        scene.tell(about=about_claim("full", f"c{number}", f"f{number}"))
+    for number in range(20):
+        scene.tell(about=about_claim("ns", f"c{number}", f"u{number}"))
+    looks = 0
+    while len(scene.stored()) < 20:
+        assert scene.look(1) != event_queue.PAUSE
+        looks += 1
+    assert looks <= 520 / event_queue.RATE + 1
+    for _ in range(TRIES):
+        scene.tell(about=about_claim("ns", "later", f"u{scene.now}"))
+        for _ in range(20):
+            scene.look(GATHER / 20)
+    assert scene.lost == 500
+    assert len(scene.log.written) == 1
+    assert scene.queue.checks()[0][2].startswith("ok, but events of c")
+    for _ in range(3):
+        scene.tell(about=about_claim("ns", "later", f"u{scene.now}"))
+        scene.look(GATHER)
+    assert scene.queue.checks() == [("events", True, "ok")]
+
+
 def test_when_it_ends_it_tells_what_is_gathered() -> None:
     scene = Scene()
 
@@ -267,11 +300,13 @@ def test_when_it_ends_it_tells_what_is_gathered() -> None:
             await asyncio.sleep(0.01)
         scene.tell(1)
         scene.tell(2)
+        for number in range(80):
+            scene.tell(about=about_claim("ns", f"more{number}", f"more{number}"))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    assert [each.count for each in scene.stored()] == [3]
+    assert [each.count for each in scene.stored()] == [3, *[1] * 80]
 
 
 def test_a_server_that_does_not_answer_keeps_the_end_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

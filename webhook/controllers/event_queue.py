@@ -34,9 +34,9 @@ OBJECT_BURST, OBJECT_EVERY, RATE, BURST = 25, 300.0, 50.0, 100
 MOST = 4096
 # Seconds in which what is alike is gathered after it was told.
 GATHER = 30.0
-# How often one that cannot be written is tried, seconds until all are tried again after that, and what the last look,
-# when the process ends, may take.
-TRIES, PAUSE, LAST = 4, 5.0, 1.0
+# How often one that cannot be written is tried, seconds until all are tried again after that where none can be, how
+# long none must have failed until it is over, and what the last look, when the process ends, may take.
+TRIES, PAUSE, CALM, LAST = 4, 5.0, 2 * GATHER, 1.0
 # Seconds between two looks, and events that are written at one; the least that is worth waiting for.
 LOOK, _AT_ONCE, _LEAST = 0.25, 50, 0.001
 
@@ -89,7 +89,7 @@ class EventQueue:
         self._objects: OrderedDict[str, Pace] = OrderedDict()
         self._pace = Pace(RATE, BURST, clock)
         self._unwritten = Once(log, "events not written")
-        self._problem = ""
+        self._problem, self._failed = "", float("-inf")
 
     def offer(self, happening: Happening) -> None:
         """Take ``happening``; for want of room the oldest are dropped, warnings last."""
@@ -103,7 +103,7 @@ class EventQueue:
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST):
-                    await self._write(list(self._due(float("inf"))))
+                    await self._write(list(self._due(float("inf"), MOST)))
 
     def checks(self) -> list[tuple[str, bool, str]]:
         """For ``/readyz``: events that are not written keep nobody from serving."""
@@ -112,14 +112,16 @@ class EventQueue:
     async def round(self) -> float:
         """Write some of what is due; the seconds until there may be more."""
         due = list(self._due(self._clock()))
-        problem = await self._write(due)
+        problem, stopped = await self._write(due)
         if problem:
             self._unwritten.tell(problem)
-        elif due:
-            self._unwritten.over()
-        if due:
+            # What stops all of them is over with the first that is written.
+            self._failed = self._failed if stopped else self._clock()
+        if problem or (due and self._clock() - self._failed > CALM):
             self._problem = problem
-        return PAUSE if problem else 0.0 if len(due) == _AT_ONCE else LOOK
+        if not self._problem:
+            self._unwritten.over()
+        return PAUSE if stopped else 0.0 if len(due) == _AT_ONCE else LOOK
 
     def _take(self, new: _Waiting) -> None:
         happening = new.last
@@ -143,16 +145,19 @@ class EventQueue:
         if lost:
             self._dropped(lost)
 
-    def _due(self, now: float) -> Iterator[_Key]:
-        """What may be told by ``now``, warnings first; some of it where it is much."""
+    def _due(self, now: float, most: int = _AT_ONCE) -> Iterator[_Key]:
+        """What may be told by ``now``, warnings first; ``most`` of it where it is much."""
         with self._lock:
             found = [
                 key for waiting in (self._warnings, self._others) for key, each in waiting.items() if each.due <= now
             ]
-        return iter(found[:_AT_ONCE])
+        return iter(found[:most])
 
-    async def _write(self, keys: list[_Key]) -> str:
-        """Tell these; the first problem, which ends it, empty without one."""
+    async def _write(self, keys: list[_Key]) -> tuple[str, bool]:
+        """Tell these. The first problem, empty without one, and whether it ended that: a namespace that takes no events
+        is in nobody else's way.
+        """
+        first = ""
         for key in keys:
             with self._lock:
                 waiting = self._warnings if key in self._warnings else self._others
@@ -166,12 +171,14 @@ class EventQueue:
                 continue
             while not self._pace.take(1):
                 await asyncio.sleep(max(self._pace.wait(1), _LEAST))
-            problem = await self._told(due)
-            if problem:
-                return problem
-            with self._lock:
-                _remember(self._quiet, key, self._clock() + GATHER)
-        return ""
+            problem, stops = await self._told(due)
+            first = first or problem
+            if stops:
+                return first, True
+            if not problem:
+                with self._lock:
+                    _remember(self._quiet, key, self._clock() + GATHER)
+        return first, False
 
     def _wait(self, uid: str) -> float:
         """Seconds until one more event of the object may be written; none, and it counts as written, if it may now."""
@@ -179,30 +186,33 @@ class EventQueue:
         _remember(self._objects, uid, pace)
         return 0.0 if pace.take(1) else pace.wait(1)
 
-    async def _told(self, due: _Waiting) -> str:
-        """Write it; what is wrong, empty where nothing is. It is kept for later where that may help."""
+    async def _told(self, due: _Waiting) -> tuple[str, bool]:
+        """Write it; what is wrong, empty where nothing is, and whether others would fare the same. It is kept for later
+        where that may help.
+        """
         try:
             await tell_again(self._api, _event(due))
-            return ""
+            return "", False
         except Unreachable as error:
-            problem = str(error)
+            problem, stops = str(error), True
         except ApiError as error:
             if error.status != HTTPStatus.CONFLICT and needless(error):
-                return ""
+                return "", False
             problem = Trouble(f"events of {due.last.about['name']}", error)
+            stops = error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         except asyncio.CancelledError:
             self._take(due)
             raise
         except Exception as error:  # noqa: BLE001 - a mistake of ours about one must not keep the others
             self._dropped(due.count)
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}", False
         due.tries += 1
         if due.tries < TRIES:
             due.due = self._clock() + GATHER
             self._take(due)
         else:
             self._dropped(due.count)
-        return problem
+        return problem, stops
 
 
 def _event(due: _Waiting) -> Json:
