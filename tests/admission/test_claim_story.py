@@ -205,6 +205,13 @@ def test_of_very_many_events_the_latest_are_told_and_the_others_counted() -> Non
     story = told("studio/batch", *many)
     assert (len(story["moments"]), story["omitted"]) == (200, 4800)
     assert story["moments"][-1]["at"] == "2026-11-28T01:23:19Z"
+    # Ours are not crowded out by those of others, nor the other way round.
+    refusal = event(rule="full", since="2026-11-28T00:00:00Z")
+    first, *rest = told("studio/batch", refusal, *many)["moments"]
+    assert (first["kind"], len(rest), {each["by"] for each in rest}) == ("refused", 199, {"x"})
+    ours = [replace(each, by="allocguard", reason="AllocationRefused", since=each.until) for each in many]
+    kinds = [each["kind"] for each in told("studio/batch", *ours, *many)["moments"]]
+    assert (kinds.count("refused"), kinds.count("event")) == (150, 50)
 
 
 def test_names_are_one_line_and_fit_for_a_shell() -> None:

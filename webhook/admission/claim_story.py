@@ -66,8 +66,8 @@ _KINDS = {
 _ORDER = ("created", "wanted", "held", "pending", "refused", "settled", "allocated", "charged", "event", "released")
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
-# Nobody reads more; the latest are told.
-_MOST_MOMENTS = 200
+# Nobody reads more; the latest are told, and of those that others tell no more than leaves room for ours.
+_MOST_MOMENTS, _MOST_OWN = 200, 150
 _MOST_PODS, _MOST_DEVICES, _MOST_DRIVERS = 32, 8, 3
 
 
@@ -119,14 +119,15 @@ def pods_of(snapshot: Snapshot, ref: Ref, events: Iterable[ObjectEvent]) -> list
 def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[ObjectEvent], now: datetime) -> Tree:
     """The story as JSON values, of the claim that :func:`subject` gave, by ``events`` about it and its pods.
 
-    ``moments`` in the order of time, the latest of them, ``omitted`` counts the others; ``ledger`` is what ``ledger
-    explain`` has of it and ``charges`` those of its charges, None and empty where nothing is known any more; ``waits``
-    is what it waits for, ``remedy`` what would make it fit and ``smallestChange`` the changes of it; ``next`` and
-    ``runbooks`` are as ``explain`` has them of a review.
+    ``moments`` in the order of time, the latest of them, of ours most; ``omitted`` counts the others; ``ledger`` is
+    what ``ledger explain`` has of it and ``charges`` those of its charges, None and empty where nothing is known any
+    more; ``waits`` is what it waits for, ``remedy`` what would make it fit and ``smallestChange`` the changes of it;
+    ``next`` and ``runbooks`` are as ``explain`` has them of a review.
     """
     claim = _present(snapshot, ref)
     pods = pods_of(snapshot, ref, events)
-    moments = sorted([*_of_objects(snapshot, claim), *_of_events(ref, pods, events)], key=_place)
+    happened = [*_of_objects(snapshot, claim), *_of_events(ref, pods, events)]
+    moments = _latest(sorted(happened, key=_place))
     known = ("claim", ref.namespace, ref.name) in find(snapshot, f"claim/{ref.namespace}/{ref.name}")
     ledger = explained(book, snapshot, ("claim", ref.namespace, ref.name), now) if known else None
     if ledger is not None and ledger["uid"] != ref.uid:
@@ -143,8 +144,8 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
         "drivers": drivers,
         "state": ledger["state"] if ledger is not None else "gone",
         "pods": [_pod(snapshot, pod) for pod in pods],
-        "moments": [_moment_json(each) for each in moments[-_MOST_MOMENTS:]],
-        "omitted": max(0, len(moments) - _MOST_MOMENTS),
+        "moments": [_moment_json(each) for each in moments],
+        "omitted": len(happened) - len(moments),
         "waits": _waits_json(waiting, events) if waiting is not None else None,
         "ledger": ledger,
         "charges": ledger["charges"] if ledger is not None else [],
@@ -226,6 +227,15 @@ def _place(each: Happened) -> tuple[datetime, int, datetime, str]:
     at = _moment(each.at)
     order = _ORDER.index(each.kind) if each.kind in _ORDER else len(_ORDER)
     return at.replace(microsecond=0), order, at, each.text
+
+
+def _latest(moments: Sequence[Happened]) -> list[Happened]:
+    """Those of ``moments``, which are in their order, that are told."""
+    if len(moments) <= _MOST_MOMENTS:
+        return [*moments]
+    own = [number for number, each in enumerate(moments) if not each.by][-_MOST_OWN:]
+    others = [number for number, each in enumerate(moments) if each.by][len(own) - _MOST_MOMENTS :]
+    return [moments[number] for number in sorted([*own, *others])]
 
 
 def _moment_json(each: Happened) -> Tree:

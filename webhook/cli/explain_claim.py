@@ -105,6 +105,7 @@ async def _read(api: Api, given: str, snapshot: Snapshot, found: list[ObjectEven
     await take(ref.namespace, 4, reason=CLAIM_REFUSED, source=SOURCE)
     for pod in pods_of(snapshot, ref, found)[:_MOST_PODS]:
         if pod.uid:
+            await take(ref.namespace, 1, involvedObject_uid=pod.uid, source=SOURCE)
             await take(ref.namespace, 1, involvedObject_uid=pod.uid)
     return cut
 
@@ -143,7 +144,7 @@ def _who(value: Tree) -> Iterator[str]:
 def _moments(value: Tree) -> Iterator[str]:
     yield paint("what happened", bold=True)
     if value["omitted"]:
-        yield f"  {plural(value['omitted'], 'moment')} before that"
+        yield f"  {plural(value['omitted'], 'moment')} left out, older ones or of others"
     for each in value["moments"]:
         yield from _moment(each)
     if not value["moments"]:
