@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.facts.builders import claim, pod, world
 from webhook.admission.claim_story import claim_story, pods_of, subject
 from webhook.admission.subject import Ref
 from webhook.cluster.files import Cluster
@@ -92,6 +93,17 @@ def test_a_claim_in_use_has_its_charges_with_formula_and_mapping_and_waits_for_n
 
 def test_the_same_by_uid() -> None:
     assert told(USES) == told("studio/render")
+
+
+def test_a_claim_in_a_file_that_has_no_uid() -> None:
+    snapshot = world(claim("c1"), claim("c2"), pod("p1", {"c": "c1"}))
+    claims = {key: replace(each, uid="") for key, each in snapshot.claims.items()}
+    snapshot = replace(snapshot, claims=claims)
+    about = event(namespace="ns", name="c1", uid="")
+    story = told("ns/c1", about, replace(about, name="c2"), snapshot=snapshot)
+    assert (story["present"], story["uid"], story["state"]) == (True, "", "unallocated")
+    assert story["ledger"]["reason"]
+    assert [each["kind"] for each in story["moments"]] == ["refused"]
 
 
 def test_a_claim_that_is_gone_is_told_from_its_events_and_says_so() -> None:

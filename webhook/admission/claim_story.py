@@ -126,13 +126,15 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
     """
     claim = _present(snapshot, ref)
     pods = pods_of(snapshot, ref, events)
-    happened = [*_of_objects(snapshot, claim), *_of_events(ref, pods, events)]
+    mine = [each for each in events if each.kind == CLAIM and _about(each, ref)]
+    happened = [*_of_objects(snapshot, claim), *_of_events(ref, pods, mine, events)]
     moments = _latest(sorted(happened, key=_place))
     known = ("claim", ref.namespace, ref.name) in find(snapshot, f"claim/{ref.namespace}/{ref.name}")
     ledger = explained(book, snapshot, ("claim", ref.namespace, ref.name), now) if known else None
-    if ledger is not None and ledger["uid"] != ref.uid:
+    if ledger is not None and ledger["uid"] != (claim.id if claim is not None else ref.uid):
         ledger = None
-    waiting = _waiting(snapshot, claim, events, now)
+    refusal = _last_refusal(mine)
+    waiting = _waiting(snapshot, claim, refusal, now)
     remedy = _remedy(book, snapshot, claim, waiting, now)
     drivers = _drivers(snapshot, claim)
     return {
@@ -146,7 +148,7 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
         "pods": [_pod(snapshot, pod) for pod in pods],
         "moments": [_moment_json(each) for each in moments],
         "omitted": len(happened) - len(moments),
-        "waits": _waits_json(waiting, events) if waiting is not None else None,
+        "waits": _waits_json(waiting, refusal) if waiting is not None else None,
         "ledger": ledger,
         "charges": ledger["charges"] if ledger is not None else [],
         "remedy": remedy,
@@ -190,9 +192,10 @@ def _of_objects(snapshot: Snapshot, claim: Claim | None) -> Iterator[Happened]:
         yield Happened(claim.deleted, "deleted", "is marked for deletion; keeps its devices until they are released")
 
 
-def _of_events(ref: Ref, pods: Sequence[Ref], events: Iterable[ObjectEvent]) -> Iterator[Happened]:
+def _of_events(
+    ref: Ref, pods: Sequence[Ref], mine: Sequence[ObjectEvent], events: Iterable[ObjectEvent]
+) -> Iterator[Happened]:
     users = {pod.uid for pod in pods if pod.uid}
-    mine = [each for each in events if each.kind == CLAIM and each.uid == ref.uid]
     refused = {each.rule for each in mine if each.reason == ALLOCATION_REFUSED}
     for each in mine:
         yield _happened(each)
@@ -202,6 +205,11 @@ def _of_events(ref: Ref, pods: Sequence[Ref], events: Iterable[ObjectEvent]) -> 
         if each.reason == CLAIM_REFUSED and each.related == ref.uid and each.rule in refused:
             continue
         yield _happened(each, f"pod {each.namespace}/{each.name}", each.related in ("", ref.uid))
+
+
+def _about(event: ObjectEvent, ref: Ref) -> bool:
+    """Whether it is about that very claim, and no other one of the name; in files claims may have no UID."""
+    return event.uid == ref.uid and bool(ref.uid or (event.namespace, event.name) == (ref.namespace, ref.name))
 
 
 def _happened(event: ObjectEvent, about: str = "", own: bool = True) -> Happened:
@@ -252,29 +260,27 @@ def _moment_json(each: Happened) -> Tree:
     }
 
 
-def _waiting(snapshot: Snapshot, claim: Claim | None, events: Iterable[ObjectEvent], now: datetime) -> Moment | None:
+def _waiting(snapshot: Snapshot, claim: Claim | None, refusal: ObjectEvent | None, now: datetime) -> Moment | None:
     if claim is None:
         return None
-    last = _last_refusal(claim.uid, events)
-    refused = {claim.id: last.rule} if last is not None and last.rule else {}
+    refused = {claim.id: refusal.rule} if refusal is not None and refusal.rule else {}
     return next(waits([claim], snapshot, now, refused, {claim.id}), None)
 
 
-def _last_refusal(uid: str, events: Iterable[ObjectEvent]) -> ObjectEvent | None:
-    told = [each for each in events if each.uid == uid and each.reason == ALLOCATION_REFUSED and each.ours]
+def _last_refusal(mine: Iterable[ObjectEvent]) -> ObjectEvent | None:
+    told = [each for each in mine if each.reason == ALLOCATION_REFUSED and each.ours]
     return max(told, key=lambda each: _moment(each.until), default=None)
 
 
-def _waits_json(waiting: Moment, events: Iterable[ObjectEvent]) -> Tree:
+def _waits_json(waiting: Moment, refusal: ObjectEvent | None) -> Tree:
     """``refusal`` is what was said to the last allocation, with its sum, where one was refused."""
-    last = _last_refusal(waiting.uid, events)
     return {
         "reason": waiting.reason,
         "text": waiting.text,
         "since": stamp(waiting.begun),
         "pods": list(waiting.pods),
         "drivers": list(waiting.drivers),
-        "refusal": one_line(last.message) if last is not None else "",
+        "refusal": one_line(refusal.message) if refusal is not None else "",
     }
 
 
