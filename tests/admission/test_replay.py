@@ -181,6 +181,12 @@ def test_on_another_cluster_an_object_is_as_it_was_before_its_write() -> None:
         ({"release": {"minor": 12}}, "allocguard.release.minor: has 12, needs one of"),
         ({"revision": None}, "allocguard.revision: has None, needs a text"),
         ({"outcome": ""}, "allocguard.outcome: has '', needs a text"),
+        ({"findings": None}, "allocguard.findings: expected `array`, got `null`"),
+        ({"findings": [{"rule": 7}]}, "allocguard.findings[0].rule: expected `str`, got `int`"),
+        ({"errors": [None]}, "allocguard.errors[0]: expected `str`, got `null`"),
+        ({"response": {}}, "allocguard.response: object missing required field `patch`"),
+        ({"versions": {"Pod": 7}}, "allocguard.versions[...]: expected `object`, got `int`"),
+        ({"seen": {"Pod": "then"}}, "allocguard.seen.Pod: has 'then', needs a time stamp"),
     ],
 )
 def test_a_line_that_is_none_says_where(change: dict[str, Any], message: str) -> None:

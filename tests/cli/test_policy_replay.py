@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.admission.recordings import REVISION, WORLD, RecordingGuard, taken
+from webhook.admission import replay
 from webhook.ledger.events import Event
 from webhook.ledger.recorded import encoded
 from webhook.policy.compile import compile_files
@@ -117,6 +118,27 @@ def test_lines_that_are_none_are_told_with_their_places(run: Any, guard: Recordi
     assert f"{file}:5: is no JSON: unexpected end of data; it may be cut off" in third
 
 
+def test_one_at_which_the_guard_fails_is_told_and_the_others_are_judged(
+    run: Any, guard: RecordingGuard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = replay.again
+
+    def again(recorded: Any, *rest: Any) -> Any:
+        if recorded.request.name == "a":
+            raise RecursionError("too deep")
+        return judge(recorded, *rest)
+
+    monkeypatch.setattr(replay, "again", again)
+    recording = written(tmp_path / "recording", guard.lines)
+    ran = run("policy", "replay", recording, "--journal", journal(tmp_path / "journal", guard.events))
+    assert ran.code == 2
+    assert f"{recording / 'recording-00000001.json'}:1: the guard fails at it: RecursionError: too deep" in ran.err
+    assert ran.out.splitlines() == [
+        "not judged again: 1 decision, the guard fails at them",
+        "the same: 1 decision, none different",
+    ]
+
+
 def test_what_cannot_be_judged_again_is_counted(run: Any, guard: RecordingGuard, tmp_path: Path) -> None:
     """Decisions from before the journal, and those about roles, which it does not keep."""
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": []}
@@ -175,7 +197,9 @@ def test_hostile_names_stay_on_their_lines(run: Any, guard: RecordingGuard, tmp_
         line["allocguard"]["outcome"] = hostile
         line["allocguard"]["errors"] = [hostile]
         line["allocguard"]["response"]["patch"] = [hostile]
-        line["allocguard"]["findings"] = [{"policy": hostile, "rule": hostile, "path": hostile, "message": hostile}]
+        line["allocguard"]["findings"] = [
+            dict.fromkeys(("policy", "rule", "severity", "path", "does", "message"), hostile)
+        ]
         line["allocguard"]["versions"]["ResourceClaim"] = {f"ns/{hostile}": "7"}
     recording = written(tmp_path / "recording", guard.lines)
     ran = run("policy", "replay", recording, "--journal", journal(tmp_path / "journal", guard.events))

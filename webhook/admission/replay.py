@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from immutables import Map
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from webhook.admission.action import apply
@@ -18,7 +18,7 @@ from webhook.admission.recorded_line import OURS, failures, found, operations, r
 from webhook.admission.seen import MOST, Versions, mark, on_node, place
 from webhook.facts.times import instant
 from webhook.kube.admission import Request
-from webhook.kube.raw import Json, mapping, members, sequence, text
+from webhook.kube.raw import Json, mapping, text
 from webhook.kube.release import SUPPORTED, Release
 from webhook.kube.snapshot import KINDS, Snapshot
 from webhook.ledger.book import Book
@@ -73,6 +73,28 @@ class Recorded(Struct, frozen=True):
     was: Told
 
 
+class _Finding(Struct):
+    policy: str
+    rule: str
+    severity: str
+    path: str
+    does: str
+
+
+class _Response(Struct):
+    patch: list[str]
+
+
+class _Rest(Struct):
+    """What is read of a line as it is; whoever edits one is told what is no decision any more."""
+
+    findings: list[_Finding]
+    errors: list[str]
+    response: _Response
+    seen: dict[str, str]
+    versions: Versions
+
+
 def read_recorded(value: object) -> Recorded:
     """The decision in a line, parsed. Raises ValueError, with the path of what is wrong, for what is none."""
     try:
@@ -82,9 +104,7 @@ def read_recorded(value: object) -> Recorded:
     ours = mapping(value).get(OURS)
     if not isinstance(ours, dict):
         raise ValueError(f"{OURS}: has {'nothing' if ours is None else 'no object'}, needs what `serve --record` tells")
-    at = instant(text(ours.get("at")))
-    if at is None:
-        raise ValueError(f"{OURS}.at: has {ours.get('at')!r:.40}, needs a time stamp")
+    at = _moment(f"{OURS}.at", ours.get("at"))
     endpoint = text(ours.get("endpoint"))
     if endpoint not in ("validate", "mutate"):
         raise ValueError(f"{OURS}.endpoint: has {ours.get('endpoint')!r:.40}, needs validate or mutate")
@@ -94,8 +114,7 @@ def read_recorded(value: object) -> Recorded:
     for name in ("revision", "outcome"):
         if not text(ours.get(name)):
             raise ValueError(f"{OURS}.{name}: has {ours.get(name)!r:.40}, needs a text")
-    seen = {kind: instant(text(each)) for kind, each in mapping(ours.get("seen")).items()}
-    response = mapping(ours.get("response"))
+    rest = _rest(ours)
     return Recorded(
         request=request,
         endpoint=endpoint,
@@ -104,18 +123,25 @@ def read_recorded(value: object) -> Recorded:
         node=text(ours.get("node")),
         may_hold=ours.get("mayHold") is not False,
         release=release_of(release),
-        seen={kind: each for kind, each in seen.items() if each is not None},
-        versions={
-            kind: {name: text(each) for name, each in mapping(rows).items()}
-            for kind, rows in mapping(ours.get("versions")).items()
-        },
-        was=_told(
-            text(ours.get("outcome")),
-            members(ours.get("findings")),
-            tuple(map(text, sequence(ours.get("errors")))),
-            tuple(map(text, sequence(response.get("patch")))),
-        ),
+        seen={kind: _moment(f"{OURS}.seen.{kind}", each) for kind, each in rest.seen.items()},
+        versions=rest.versions,
+        was=_told(text(ours.get("outcome")), ours["findings"], tuple(rest.errors), tuple(rest.response.patch)),
     )
+
+
+def _rest(ours: Json) -> _Rest:
+    try:
+        return convert(ours, _Rest)
+    except ValidationError as error:
+        wrong, _, path = str(error).partition(" - at `$")
+        raise ValueError(f"{OURS}{path.rstrip('`')}: {wrong[:1].lower()}{wrong[1:]}") from error
+
+
+def _moment(path: str, value: object) -> datetime:
+    found = instant(text(value))
+    if found is None:
+        raise ValueError(f"{path}: has {value!r:.40}, needs a time stamp")
+    return found
 
 
 def again(recorded: Recorded, revision: Revision, snapshot: Snapshot, book: Book) -> Told:
@@ -201,7 +227,7 @@ class Past:
 def before(request: Request, snapshot: Snapshot) -> Snapshot:
     """``snapshot`` as it was before the write of ``request``, as far as the request tells."""
     target = request.target
-    if request.kind.name == "Binding" or target.get("kind") not in KINDS:
+    if request.kind.name == "Binding" or text(target.get("kind")) not in KINDS:
         return snapshot
     bare = snapshot.remove(target)
     return bare if request.old_object is None else bare.put(request.old_object)
