@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import threading
 import time
@@ -74,7 +75,8 @@ def test_decisions_are_lines_in_order(tmp_path: Path) -> None:
         assert made.check() == ("recording", True, "ok, 250 decisions told")
     assert written(tmp_path) == [str(number) for number in range(250)]
     [path] = recordings(tmp_path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for each in (path, policies_of(tmp_path, REVISION.hash)):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
 
 def test_only_what_is_wanted_is_recorded(tmp_path: Path) -> None:
@@ -165,6 +167,75 @@ def test_a_full_disk_is_told_once_and_nothing_waits_for_it(tmp_path: Path, monke
     assert [each["event"] for each in log] == ["recording not written", "recording written again"]
     assert failures
     assert set(failures) == {1}
+
+
+def removed(folder: Path) -> None:
+    recordings(folder)[-1].unlink()
+
+
+def without_policies(folder: Path) -> None:
+    shutil.rmtree(folder / ".policies")
+
+
+def undeletable(folder: Path) -> None:
+    """An old file that cannot be removed, as a folder cannot."""
+    (folder / "recording-00000000.json").mkdir()
+    os.utime(folder / "recording-00000000.json", (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("harm", "event", "left"),
+    [
+        (removed, "recording lost", "cd"),
+        (shutil.rmtree, "recording lost", "cd"),
+        (without_policies, "recording not tidied", "abcd"),
+        (undeletable, "recording not tidied", "abcd"),
+    ],
+)
+def test_who_removes_files_or_keeps_them_neither_stops_nor_doubles_what_is_written(
+    tmp_path: Path, harm: Callable[[Path], None], event: str, left: str
+) -> None:
+    """What comes in the same batch as the harm is lost with its file; everything after it is there, once."""
+    folder, log = tmp_path / "recording", list[Json]()
+    with recording(folder, log=log) as made:
+        made.record(decision("a"))
+        made.flush()
+        harm(folder)
+        for uid in "bcd":
+            made.record(decision(uid))
+            assert made.flush()
+    files = [path for path in recordings(folder) if path.is_file()]
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert [line["request"]["uid"] for line in lines] == list(left)
+    assert policies_of(folder, REVISION.hash).exists()
+    assert log[0]["event"] == event
+    assert [each["event"] for each in log].count(event) == 1
+
+
+def test_a_batch_of_which_nothing_can_be_told_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(taken: Any, key: bytes) -> Json:
+        raise KeyError("no such thing")
+
+    with recording(tmp_path) as made:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "line", broken)
+            made.record(decision("a"))
+            assert made.flush()
+        made.record(decision("b"))
+        assert made.flush()
+    assert written(tmp_path) == ["b"]
+
+
+def test_files_are_in_the_order_of_their_numbers_however_long_these_are(tmp_path: Path) -> None:
+    (tmp_path / "recording-99999999.json").write_text("")
+    for uid in "ab":
+        with recording(tmp_path) as made:
+            made.record(decision(uid))
+    assert [path.name for path in recordings(tmp_path)][1:] == [
+        "recording-100000000.json",
+        "recording-100000001.json",
+    ]
+    assert written(tmp_path) == ["a", "b"]
 
 
 def test_what_is_still_unwritten_at_the_end_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

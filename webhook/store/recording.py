@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from webhook.admission.record import Record
 from webhook.admission.recorded_line import Taken, line, take
 from webhook.ledger.recorded import encoded
 from webhook.policy.revision import Revision
-from webhook.store.journal import MEBIBYTE, Limits, locked
+from webhook.store.journal import MEBIBYTE, JournalInUseError, Limits, locked
 from webhook.store.journal import limits as limits_of
 
 # Decisions that may wait to be written, a few seconds of a busy server, and the bytes of their reviews. Each keeps the
@@ -35,7 +35,7 @@ LIMITS: Final = limits_of(mebibytes=256, days=7)
 _BATCH: Final = 100
 # Between tries where nothing can be written, seconds.
 _PAUSES: Final = (0.2, 1.0, 5.0)
-_NAME: Final = re.compile(r"recording-(\d{8})\.json")
+_NAME: Final = re.compile(r"recording-([0-9]{8,})\.json")
 # A folder that nobody takes for reviews.
 _POLICIES: Final = ".policies"
 # For whoever runs the guard: users, names and places are in it.
@@ -137,7 +137,7 @@ class Recording:
                     break
             try:
                 self._write(batch)
-            except OSError as error:
+            except (OSError, JournalInUseError) as error:
                 self._failed(error)
                 with self._more:
                     if self._ending:
@@ -148,7 +148,8 @@ class Recording:
                 continue
             if tries:
                 self._tell("info", "recording written again")
-            tries, self._problem = 0, ""
+            tries = 0
+            self._tidy()
             with self._more:
                 self._written += batch.count
                 self._more.notify_all()
@@ -185,11 +186,12 @@ class Recording:
         if self._count is not None and number:
             self._count(number)
 
-    def _failed(self, error: OSError) -> None:
-        reason = (error.strerror or str(error)).lower()
-        if not self._problem:
+    def _failed(self, error: OSError | JournalInUseError) -> None:
+        reason = _reason(error)
+        problem = f"it cannot be written: {reason}"
+        if self._problem != problem:
             self._tell("error", "recording not written", message=reason, folder=str(self._folder))
-        self._problem = f"it cannot be written: {reason}"
+        self._problem = problem
         with self._more:
             self._failing(1)
         if self._file is not None:
@@ -211,12 +213,15 @@ class Recording:
         while view:
             view = view[os.write(self._file, view) :]
         self._size += len(data)
-        self._tidy()
 
     def _open(self) -> None:
         """Begin another file: the last one may end within a line."""
+        if not self._folder.exists():
+            # Somebody has removed it, and our lock with it.
+            self._lock_file.close()
+            self._lock_file = locked(self._folder)
         known = recordings(self._folder)
-        number = int(_NAME.fullmatch(known[-1].name)[1]) + 1 if known else 1  # type: ignore[index]  # it matches
+        number = _number(known[-1]) + 1 if known else 1
         path = self._folder / f"recording-{number:08d}.json"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
         self._size, self._begun = 0, time.time()
@@ -229,6 +234,7 @@ class Recording:
         path = policies_of(self._folder, revision.hash)
         path.parent.mkdir(exist_ok=True)
         making = path.with_suffix(".making")
+        making.touch(_MODE)
         documents = [compiled.policy.document for compiled in revision.policies]
         making.write_bytes(encoded({"apiVersion": "v1", "kind": "List", "items": documents}))
         making.rename(path)
@@ -241,19 +247,49 @@ class Recording:
             self._file = None
 
     def _tidy(self) -> None:
-        """End the file where it is large or old enough, and delete the oldest ones."""
+        """End the file where it is large or old enough, and delete the oldest ones. What keeps that from being done is
+        told: what is written stays written.
+        """
+        if self._file is None:
+            return
+        problem = ""
+        try:
+            for path in self._needless(self._file):
+                try:
+                    path.unlink()
+                except OSError as error:
+                    problem = problem or f"{path.name} cannot be removed: {_reason(error)}"
+        except OSError as error:
+            # Files or folders are removed under our hands: whatever is still there, another one is begun.
+            problem = f"its files cannot be looked at: {_reason(error)}"
+            self._shut()
+        if problem and problem != self._problem:
+            self._tell("error", "recording not tidied", message=problem, folder=str(self._folder))
+        self._problem = problem
+
+    def _needless(self, file: int) -> Iterator[Path]:
+        """What is to be removed. Raises OSError."""
         limits, now = self._limits, time.time()
-        if self._size > limits.segment or now - self._begun > limits.age.total_seconds() / 10:
+        removed = not os.fstat(file).st_nlink
+        if removed:
+            self._tell("error", "recording lost", message="its file was removed", folder=str(self._folder))
+            with self._more:
+                self._failing(1)
+        if removed or self._size > limits.segment or now - self._begun > limits.age.total_seconds() / 10:
             self._shut()
         found = [(path, path.stat()) for path in recordings(self._folder)]
         total = sum(status.st_size for _, status in found)
         for path in (self._folder / _POLICIES).iterdir():
             if now - path.stat().st_mtime > 2 * limits.age.total_seconds():
-                path.unlink()
+                yield path
         for path, status in found[:-1]:
             if total > limits.total or now - status.st_mtime > limits.age.total_seconds():
-                path.unlink()
+                yield path
                 total -= status.st_size
+
+
+def _reason(error: OSError | JournalInUseError) -> str:
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).lower()
 
 
 def policies_of(folder: Path, revision: str) -> Path:
@@ -263,4 +299,8 @@ def policies_of(folder: Path, revision: str) -> Path:
 
 def recordings(folder: Path) -> list[Path]:
     """The files of the recording in ``folder``, in order. Raises OSError."""
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
