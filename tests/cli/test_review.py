@@ -112,6 +112,18 @@ def test_a_broken_review_leaves_the_others_alone(run, example, cluster, tmp_path
     assert len(ran.out.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["review", "explain"])
+def test_of_reviews_that_were_cut_off_the_whole_ones_are_read(run, example, cluster, tmp_path, command):
+    whole = json.dumps(yaml.safe_load((example / "reviews" / "05-claim-fits.yaml").read_text()))
+    (tmp_path / "cut.json").write_text(f"{whole}\n{whole[:200]}")
+    (tmp_path / "whole.json").write_text(whole)
+    ran = run(command, tmp_path / "cut.json", *cluster)
+    assert ran.code == 2
+    assert ran.out == run(command, tmp_path / "whole.json", *cluster).out
+    [told] = ran.err.splitlines()
+    assert told.startswith(f"allocguard: {tmp_path / 'cut.json'}:2:")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

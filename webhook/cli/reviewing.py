@@ -102,6 +102,7 @@ def write(
 def requests(files: Sequence[str], described: Write) -> Iterator[Request]:
     """The requests of the recorded reviews in ``files``, then those of the described write. What is none is told."""
     from webhook.admission.decode import BadReview, decode
+    from webhook.kube.documents import Unreadable, load
 
     for name, data in sources.contents(files):
         refused: BadReview | None = None
@@ -113,9 +114,13 @@ def requests(files: Sequence[str], described: Write) -> Iterator[Request]:
                 refused = error
             else:
                 continue
-        found = sources.parse(name, data)
-        for document in found:
-            if (request := _recorded(document, refused if len(found) == 1 else None)) is not None:
+        found = load(data, name)
+        sources.unreadable(each for each in found if isinstance(each, Unreadable))
+        for each in found:
+            if isinstance(each, Unreadable):
+                continue
+            # The reader's refusal of several is about there being several, also where a recording was cut off.
+            if (request := _recorded(each, refused if len(found) == 1 else None)) is not None:
                 yield request
     yield from _built(described)
 
