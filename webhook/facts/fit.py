@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ from webhook.kube.snapshot import Snapshot
 WHERE = "status.allocation"
 
 
-class FitRow(Struct, frozen=True):
+class FitRow(Struct, frozen=True, dict=True):
     """The equation of one resource, of the node or (``zone`` given) of a zone, base units: ``has`` minus what is
     charged to others by source, minus this claim and this pod, leaves ``free``. ``has`` is None where the zone's
     capacity is not known, and then there is no ``free``.
@@ -40,7 +41,7 @@ class FitRow(Struct, frozen=True):
         """What is free for this claim and this pod."""
         return None if self.has is None else self.has - self.pods - self.claims - self.overhead - self.reserved
 
-    @property
+    @cached_property
     def free(self) -> Number | None:
         """What is left after them, rounded as node fit rounds; negative when they do not fit."""
         if self.has is None:

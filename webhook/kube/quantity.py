@@ -101,13 +101,19 @@ def canonical(value: Number, binary: bool = False) -> str:
     Finer than nano is rounded away from zero. Where Go loses the suffix (10**21 and more, 1024**7 and more) this keeps
     the value instead: "1e21", "1024Ei".
     """
-    if not value:
+    # Sums and ledgers have few amounts, again and again; a fraction's own hash would cost more than is saved.
+    return _printed(value.numerator, value.denominator, binary)
+
+
+@lru_cache(maxsize=_MEMO)
+def _printed(numerator: int, denominator: int, binary: bool) -> str:
+    if not numerator:
         return "0"
-    if binary and value.denominator == 1 and not -1024 < value < 1024:
-        return _print_binary(int(value))
-    if isinstance(value, int):
-        return _print_decimal(value, 0, scientific_from=21)
-    nano = _ceil_away(value, 10**9)
+    if denominator == 1:
+        if binary and not -1024 < numerator < 1024:
+            return _print_binary(numerator)
+        return _print_decimal(numerator, 0, scientific_from=21)
+    nano = _ceil_away(Fraction(numerator, denominator), 10**9)
     return _print_decimal(nano, _NANO_EXPONENT, scientific_from=21)
 
 

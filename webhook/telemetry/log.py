@@ -20,6 +20,8 @@ _QUEUED = 2048
 # Seconds: nobody who reads a log sees a line the sooner, and a server that is killed loses no more than that.
 _GATHER = 0.01
 
+_encode = json.JSONEncoder(default=str).encode
+
 
 class Log:
     """Lines of JSON with ``time``, ``level``, ``event`` and what the caller adds. Everything that is not printable
@@ -40,7 +42,7 @@ class Log:
         if self._dropped:
             line["dropped"] = self._dropped
         try:
-            self._lines.put_nowait(json.dumps(line, ensure_ascii=True, default=str))
+            self._lines.put_nowait(_encode(line))
         except queue.Full:
             self._dropped += 1
         else:
