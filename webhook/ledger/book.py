@@ -139,7 +139,6 @@ def _inputs(snapshot: Snapshot, node: str, held: Held) -> Iterator[object]:
     pools = dict.fromkeys(item.key for item in snapshot.node_slices.get(node, ()))
     for pool in pools:
         yield snapshot.pools.get(pool, _NOTHING)
-        yield snapshot.pool_claims.get(pool, _NOTHING)
     # Many pods may name one claim.
     used = {id(claim): claim for claim in claims}
     placed = {claim.id for claim in claims} if held.claims else ()
@@ -161,11 +160,8 @@ def _inputs(snapshot: Snapshot, node: str, held: Held) -> Iterator[object]:
     for claim in [*used.values()]:
         for pod in consumers(claim, snapshot):
             if not pod.node and pod.nominated != node:
-                # It comes with all of its claims.
-                for other in _claims_of(pod, snapshot):
-                    yield other
-                    if other is not None:
-                        used[id(other)] = other
+                # It comes with all of its claims; those that have devices are among the holders of these.
+                used.update((id(other), other) for other in _claims_of(pod, snapshot) if other is not None)
     for claim in used.values():
         if claim.allocation is not None:
             for result in claim.allocation.results:

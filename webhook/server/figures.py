@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
+from immutables import Map
 from msgspec import Struct
 
 from webhook.facts.account import Account
 from webhook.facts.pools import pool_state, stale_view
 from webhook.facts.times import instant
 from webhook.kube.quantity import Number
+from webhook.kube.resource import Slice
 from webhook.kube.snapshot import Key, Snapshot
 from webhook.ledger.book import Book, NodeBook
 from webhook.telemetry.lines import heading, series, shown
@@ -82,6 +84,7 @@ class Figures:
         self._book = Book()
         self._nodes: dict[str, _Node] = {}
         self._pools: dict[Key, _Pool] = {}
+        self._sorted: tuple[Map[Key, tuple[Slice, ...]], list[Key]] = (Map(), [])
         self._shown = _Shown([], [], Counter())
         self.differences: Counter[str] = Counter()
 
@@ -117,14 +120,18 @@ class Figures:
     def _seen_pools(self, snapshot: Snapshot, now: datetime, pause: Callable[[], object]) -> dict[Key, _Pool]:
         pools: dict[Key, _Pool] = {}
         unsteady = {driver: _unsteady(snapshot, driver, now) for driver in snapshot.mapped_slices}
-        for driver, pool in sorted(snapshot.pools):
+        if snapshot.pools is not self._sorted[0]:
+            self._sorted = snapshot.pools, sorted(snapshot.pools)
+        for key in self._sorted[1]:
+            driver, pool = key
             if driver in unsteady:
-                inputs = None if unsteady[driver] else _inputs(snapshot, driver, pool)
-                held = self._pools.get((driver, pool))
+                steady = not unsteady[driver] and all(item.node for item in snapshot.pools[key])
+                inputs = (*_inputs(snapshot, key),) if steady else None
+                held = self._pools.get(key)
                 if held is None or inputs is None or not _same(held.inputs, inputs):
                     state = pool_state(snapshot, driver, pool, None, now)
                     held = _pool(driver, pool, inputs, state.phase, state.since)
-                pools[driver, pool] = held
+                pools[key] = held
                 pause()
         return pools
 
@@ -164,24 +171,32 @@ def _unsteady(snapshot: Snapshot, driver: str, now: datetime) -> bool:
     return (rollout is not None and rollout.heartbeat > 0) or stale_view(snapshot, rollout, now) is not None
 
 
-def _inputs(snapshot: Snapshot, driver: str, pool: str) -> tuple[object, ...] | None:
-    """Every object that the phase of a pool is made from, the time and the view's age left out; None where it depends
-    on more nodes than those of its slices.
+def _inputs(snapshot: Snapshot, key: Key) -> Iterator[object]:
+    """Every object that the phase of a pool is made from whose slices are each of one node, the time and the view's age
+    left out, in an order that depends on these objects only.
     """
-    slices = snapshot.pools[driver, pool]
-    claims = snapshot.pool_claims.get((driver, pool), ())
-    found: list[object] = [slices, claims, snapshot.rollouts.get(driver), snapshot.release]
+    slices, claims = snapshot.pools[key], snapshot.pool_claims.get(key, ())
+    rollout = snapshot.rollout_specs.get(key[0])
+    yield slices
+    yield rollout
     for item in slices:
-        if not item.node:
-            return None
-        found += (snapshot.nodes.get(item.owner_node), snapshot.nodes.get(item.node))
-        found += (snapshot.ledgers.get(item.node), snapshot.node_pods.get(item.node))
+        yield snapshot.nodes.get(item.node)
+        if item.owner_node != item.node:
+            yield snapshot.nodes.get(item.owner_node)
+        if rollout is not None and "DriverPodReady" in rollout.evidence:
+            yield snapshot.node_pods.get(item.node)
+    if not claims:
+        return
+    yield claims
+    for item in slices:
+        yield snapshot.ledgers.get(item.node)
     for claim in claims:
-        found += [snapshot.pods_by_uid.get(holder.uid) for holder in claim.reserved_for]
+        for holder in claim.reserved_for:
+            yield snapshot.pods_by_uid.get(holder.uid)
+        # On a node of none of the slices the claim has no device of this pool, and its other ones are not looked at.
         for result in claim.allocation.results if claim.allocation is not None else ():
-            if (result.driver, result.pool) != (driver, pool):
-                found.append(snapshot.pools.get((result.driver, result.pool)))
-    return tuple(found)
+            if (result.driver, result.pool) != key:
+                yield snapshot.pools.get((result.driver, result.pool))
 
 
 def _same(one: tuple[object, ...] | None, other: tuple[object, ...]) -> bool:
