@@ -245,6 +245,31 @@ def test_a_scan_that_cannot_be_ended_says_nothing_about_what_is_stored() -> None
     assert len(scanning.lines("stored objects not scanned")) == 1
 
 
+def test_reports_are_written_to_the_end_where_that_takes_longer_than_the_server_remembers_their_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audit_reports, "_PAGE", 2)
+    scanning = Scanning()
+    stale = [OPEN.path(False, namespace, NAME) for namespace in ("a", "b", "c")]
+    for path in stale:
+        metadata = {"name": NAME, "namespace": path.split("/")[5], "labels": {MANAGED_BY: NAME}}
+        scanning.server._put(path, {"metadata": metadata}, "")
+    real, expired = scanning.server.get, []
+
+    async def get(path: str, **params: Any) -> Json:
+        if path == OPEN.path(False) and params["continue"] == "2" and not expired:
+            expired.append(path)
+            raise ApiError(410, "Expired", "the provided continue parameter is too old", resume="0")
+        return await real(path, **params)
+
+    monkeypatch.setattr(scanning.server, "get", get)
+    looked(scanning)
+    assert expired
+    assert "but" not in scanning.check
+    assert not set(stale) & set(scanning.server.reports)
+    assert OPEN.path(False, "ns", NAME) in scanning.server.reports
+
+
 @pytest.mark.parametrize("families", [(), (OLDER,), (OPEN,), (OPEN, OLDER)])
 def test_reports_are_of_the_newest_group_that_there_is(families: tuple[Any, ...]) -> None:
     scanning = Scanning(families=families)

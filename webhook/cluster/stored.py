@@ -28,22 +28,31 @@ JUDGED = tuple(kind for name in _NAMES for kind in KINDS if kind.name == name)
 
 async def pages(api: Api, kind: Kind) -> AsyncIterator[list[Json]]:
     """All objects of ``kind``, as many at once as a page has; none where the server has no such kind, or nobody may
-    read an optional one. Whoever takes longer than the server remembers the beginning gets the rest as it is then.
-    Raises ApiError and Unreachable.
+    read an optional one. Raises ApiError and Unreachable.
+    """
+    try:
+        async for page in listed(api, kind.path, limit=kind.page, fieldSelector=kind.fields):
+            # The objects of a list do not say what they are.
+            yield [{**obj, "apiVersion": kind.api_version, "kind": kind.name} for obj in page]
+    except ApiError as error:
+        if not kind.optional or error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+            raise
+
+
+async def listed(api: Api, path: str, **query: str | int | None) -> AsyncIterator[list[Json]]:
+    """The list at ``path``, page by page. Whoever takes longer than the server remembers the beginning gets the rest as
+    it is then. Raises ApiError and Unreachable.
     """
     token: str | None = None
     while True:
         try:
-            page = await api.get(kind.path, limit=kind.page, fieldSelector=kind.fields, **{"continue": token})
+            page = await api.get(path, **query, **{"continue": token})
         except ApiError as error:
             if error.status == HTTPStatus.GONE and error.resume not in ("", token):
                 token = error.resume
                 continue
-            if kind.optional and error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
-                return
             raise
-        # The objects of a list do not say what they are.
-        yield [{**obj, "apiVersion": kind.api_version, "kind": kind.name} for obj in members(page.get("items"))]
+        yield members(page.get("items"))
         token = text(mapping(page.get("metadata")).get("continue")) or None
         if token is None:
             return

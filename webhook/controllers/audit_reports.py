@@ -12,10 +12,11 @@ from datetime import datetime
 from http import HTTPStatus
 
 from webhook.cluster.api import Api, ApiError, Unreachable
+from webhook.cluster.stored import listed
 from webhook.controllers.trouble import Trouble
 from webhook.kube.finding import Severity
 from webhook.kube.policy_report import FAMILIES, MOST, NAME, SELECTOR, Family, Row, changed, gravest, ours, report
-from webhook.kube.raw import Json, mapping, members, text
+from webhook.kube.raw import Json, mapping, text
 
 # Seconds after which a report is written although only words of it have changed, as how long something has lasted;
 # between two writes; and reports in one answer to a list, which can be large.
@@ -130,16 +131,10 @@ class Reports:
 
 async def _ours(api: Api, family: Family, clustered: bool) -> AsyncIterator[Json]:
     """The reports of one kind that are ours. Raises ApiError, 404 where the server has none of the kind."""
-    token: str | None = None
-    while True:
-        query = {"labelSelector": SELECTOR, "limit": _PAGE, "continue": token}
-        page = await api.get(family.path(clustered), **query)
-        for each in members(page.get("items")):
+    async for page in listed(api, family.path(clustered), labelSelector=SELECTOR, limit=_PAGE):
+        for each in page:
             if ours(each):
                 yield each
-        token = text(mapping(page.get("metadata")).get("continue")) or None
-        if token is None:
-            return
 
 
 async def _tried(write: Awaitable[Json], path: str, problems: list[str]) -> bool:
