@@ -207,12 +207,46 @@ def test_moments_are_in_the_order_of_time_and_of_life_within_a_second() -> None:
         event("ClaimReleased", uid=USES, since="no time"),
     )
     kinds = [each["kind"] for each in story["moments"]]
-    assert kinds == ["pending", "refused", "allocated", "charged", "released"]
+    assert kinds == ["pending", "allocated", "charged", "refused", "released"]
+
+
+def test_what_is_known_better_than_to_the_second_keeps_its_order_whoever_tells_it() -> None:
+    scheduler = of_pod("Scheduled", since="2026-11-28T09:00:02.300000Z", by="default-scheduler")
+    story = told(
+        "studio/batch",
+        of_pod("ClaimsHeld", since="2026-11-28T09:00:02Z", rule="driver-held"),
+        event("ClaimCharged", since="2026-11-28T09:00:02.500000Z"),
+        scheduler,
+        event("ClaimSettled", since="2026-11-28T09:00:02Z"),
+        event("ClaimReleased", since="2026-11-28T09:00:02Z"),
+    )
+    assert [each["kind"] for each in story["moments"]] == ["held", "settled", "event", "charged", "released"]
+
+
+def test_attempts_of_a_scheduler_that_end_alike_are_one_moment() -> None:
+    def attempt(second: int, **more: Any) -> ObjectEvent:
+        at = f"2026-11-28T09:00:{second:02}.000000Z"
+        return of_pod(
+            "FailedScheduling", **{"since": at, "until": at, "by": "default-scheduler", "message": "x", **more}
+        )
+
+    later = attempt(20, count=3, until="2026-11-28T09:05:00Z")
+    story = told("studio/batch", attempt(4), later, attempt(2), attempt(3, message="y"), attempt(6, name="other"))
+    found = [
+        (each["at"][17:19], each["text"], each["count"], each["until"], each["about"]) for each in story["moments"]
+    ]
+    assert found == [
+        ("02", "x", 5, "2026-11-28T09:05:00Z", "pod studio/batch"),
+        ("03", "y", 1, "", "pod studio/batch"),
+        ("06", "x", 1, "", "pod studio/other"),
+    ]
+    assert story["omitted"] == 0
 
 
 def test_of_very_many_events_the_latest_are_told_and_the_others_counted() -> None:
     many = [
-        event("Other", by="x", since=f"2026-11-28T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z") for n in range(5000)
+        event("Other", by="x", message=str(n), since=f"2026-11-28T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z")
+        for n in range(5000)
     ]
     story = told("studio/batch", *many)
     assert (len(story["moments"]), story["omitted"]) == (200, 4800)
@@ -232,3 +266,14 @@ def test_names_are_one_line_and_fit_for_a_shell() -> None:
     [moment] = story["moments"]
     assert (moment["text"], moment["by"]) == ("x  [31mred", "y z")
     assert all("$HOME" not in each["run"] or "'" in each["run"] for each in story["next"])
+
+
+def test_of_very_many_pods_the_first_are_told() -> None:
+    pods = [
+        pod(f"p{n}", {"c": "c1"}, metadata={"creationTimestamp": f"2026-11-20T09:{n // 60:02}:{n % 60:02}Z"})
+        for n in range(300)
+    ]
+    story = told("ns/c1", snapshot=world(claim("c1", metadata={"creationTimestamp": "2026-11-20T09:00:00Z"}), *pods))
+    kinds = [each["kind"] for each in story["moments"]]
+    assert (kinds[0], set(kinds[1:]), len(kinds), story["omitted"]) == ("created", {"wanted"}, 33, 0)
+    assert story["moments"][-1]["at"] == "2026-11-20T09:00:31Z"

@@ -123,7 +123,7 @@ def test_live_it_is_the_same_by_name_and_by_uid(
 def test_a_claim_with_a_million_events_is_told_with_no_more_than_are_read(
     run: Any, server: FakeServer, tmp_path: Path
 ) -> None:
-    many = [event(f"noise.{n}", "Noise", "x", 0, "somebody") for n in range(PAGE * (PAGES + 4))]
+    many = [event(f"noise.{n}", "Noise", f"x {n}", 0, "somebody") for n in range(PAGE * (PAGES + 4))]
     server.fill(EVENTS, [*many, dict(REFUSED)])
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     told = run("explain", "--claim", "studio/batch", "--kubeconfig", kubeconfig, *AT, "-o", "json")
@@ -151,11 +151,55 @@ def test_what_is_not_known_and_what_does_not_go_together_is_a_clear_error(run: A
     unknown = run("explain", "--claim", "studio/nobody", *cluster)
     assert (unknown.code, unknown.out) == (2, "")
     assert "--claim studio/nobody: has no such claim, nor an event about one" in unknown.err
+    assert "did you mean" not in unknown.err
     both = run("explain", "--claim", "studio/render", "--object", "x.yaml", *cluster)
     assert both.code == 2
     assert "--claim is told without a FILE or --object" in both.err
     neither = run("explain", *cluster)
     assert "needs a FILE with an AdmissionReview, --object, or --claim" in neither.err
+
+
+def test_who_has_the_name_half_hears_what_may_have_been_meant(run: Any, example: Path, tmp_path: Path) -> None:
+    pod = tmp_path / "pod.yaml"
+    uses = {"name": "cores", "resourceClaimName": "batch"}
+    made = {"name": "web-x", "namespace": "studio", "uid": "p-x"}
+    pod.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": {"resourceClaims": [uses]}})
+    )
+    cluster = ("--cluster", example / "cluster", "--cluster", pod)
+    meant = {
+        "batch": "did you mean studio/batch?",
+        "elsewhere/batch": "did you mean studio/batch?",
+        "elsewhere/bathc": "which API servers keep for an hour",
+        "studio/bathc": "did you mean studio/batch?",
+        "studio/web-x": "a pod has this name, and uses studio/batch;",
+        "web-x": "a pod has this name, and uses studio/batch;",
+    }
+    for given, said in meant.items():
+        told = run("explain", "--claim", given, *cluster)
+        assert (told.code, told.out) == (2, ""), given
+        assert (
+            f"--claim {given}: has no such claim, nor an event about one, needs NAMESPACE/NAME or a UID; " in told.err
+        )
+        assert said in told.err, given
+
+
+def test_a_trace_leads_back_to_its_claim(run: Any, example: Path) -> None:
+    by_uid, by_trace = (
+        run("explain", "--claim", given, "--cluster", example / "cluster", *AT) for given in (UID, UID.replace("-", ""))
+    )
+    assert (by_trace.code, by_trace.out) == (0, by_uid.out)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "/", "a/b/c", "studio/", "studio/a=b,c", "\x1b[31m/x", "x" * 5000, "é/é", "a%2fb"]
+)
+def test_what_no_claim_can_be_called_is_not_asked_for(run: Any, server: FakeServer, tmp_path: Path, given: str) -> None:
+    told = run("explain", "--claim", given, "--kubeconfig", server.kubeconfig(tmp_path / "kubeconfig"))
+    assert (told.code, told.out) == (2, "")
+    assert "is no name, needs NAMESPACE/NAME or a UID" in told.err
+    assert len(told.err) < 500
+    assert server.requests(EVENTS) == server.requests(ALL) == []
 
 
 def test_nothing_of_a_name_or_message_reaches_the_terminal(run: Any, example: Path, tmp_path: Path) -> None:

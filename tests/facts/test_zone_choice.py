@@ -62,7 +62,7 @@ def test_a_second_driver_in_the_zone_can_ask_for_more_than_it_has() -> None:
     said = (
         "zone-to-choose: has devices of cpu.example and gpu.example in zone 0 of node n1, which has 8 cpu and can be "
         "asked for 12, needs a node where they fit their zones whichever of them the scheduler takes, since it knows "
-        "no zones; wait: the guard chooses the node"
+        "no zones; wait: the guard chooses the node, once one has room"
     )
     assert chosen(snapshot, "g") == said
     # Of the two drivers neither knows what the other has given.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.kube.trace import trace_id
+from webhook.kube.trace import trace_id, traced_uid
 
 UID = "0f5bb1f4-94d1-4c36-8f0e-0a3c5e2d9b77"
 
@@ -18,3 +18,9 @@ def test_what_is_no_uuid_has_a_trace_of_its_own_all_the_same(uid: str) -> None:
     assert len(found) == 32
     assert int(found, 16) > 0
     assert found == trace_id(uid) != trace_id(uid + "-other")
+
+
+@pytest.mark.parametrize("given", [UID, "shop/cores", "", UID.upper(), "0f5bb1f4"])
+def test_a_trace_leads_back_to_the_uid_and_what_is_none_to_itself(given: str) -> None:
+    assert traced_uid(trace_id(UID)) == UID
+    assert traced_uid(given) == given

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.admission.remedy import would_fit
 from webhook.admission.subject import Ref
@@ -62,9 +63,10 @@ _KINDS = {
     CLAIM_CHARGED: "charged",
     CLAIM_RELEASED: "released",
 }
-# Some times are known in whole seconds only: of what happened in the same one this comes first.
+# Some times are known in whole seconds only: they come where they belong in a life, among what is known better.
 _ORDER = ("created", "wanted", "held", "pending", "refused", "settled", "allocated", "charged", "event", "released")
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 # Nobody reads more; the latest are told, and of those that others tell no more than leaves room for ours.
 _MOST_MOMENTS, _MOST_OWN = 200, 150
@@ -127,8 +129,8 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
     claim = _present(snapshot, ref)
     pods = pods_of(snapshot, ref, events)
     mine = [each for each in events if each.kind == CLAIM and _about(each, ref)]
-    happened = [*_of_objects(snapshot, claim), *_of_events(ref, pods, mine, events)]
-    moments = _latest(sorted(happened, key=_place))
+    happened = _in_order([*_of_objects(snapshot, claim), *_alike(_of_events(ref, pods, mine, events))])
+    moments = _latest(happened)
     known = ("claim", ref.namespace, ref.name) in find(snapshot, f"claim/{ref.namespace}/{ref.name}")
     ledger = explained(book, snapshot, ("claim", ref.namespace, ref.name), now) if known else None
     if ledger is not None and ledger["uid"] != (claim.id if claim is not None else ref.uid):
@@ -178,10 +180,10 @@ def _of_objects(snapshot: Snapshot, claim: Claim | None) -> Iterator[Happened]:
     if claim is None:
         return
     if claim.created:
-        yield Happened(claim.created, "created", f"made; asks for {', '.join(_classes(claim)) or 'no device'}")
-    for pod in snapshot.claim_pods.get((claim.namespace, claim.name), ()):
-        if pod.created:
-            yield Happened(pod.created, "wanted", f"pod {pod.key} is made, which uses it", about=f"pod {pod.key}")
+        yield Happened(claim.created, "created", f"asks for {', '.join(_classes(claim)) or 'no device'}")
+    users = [each for each in snapshot.claim_pods.get((claim.namespace, claim.name), ()) if each.created]
+    for pod in sorted(users, key=lambda each: _moment(each.created))[:_MOST_PODS]:
+        yield Happened(pod.created, "wanted", "is made, which uses it", about=f"pod {pod.key}")
     allocation = claim.allocation
     if allocation is not None and allocation.timestamp:
         names = ["/".join(each.identity) for each in allocation.results]
@@ -231,10 +233,47 @@ def _moment(at: str) -> datetime:
     return instant(at) or _NEVER
 
 
-def _place(each: Happened) -> tuple[datetime, int, datetime, str]:
-    at = _moment(each.at)
-    order = _ORDER.index(each.kind) if each.kind in _ORDER else len(_ORDER)
-    return at.replace(microsecond=0), order, at, each.text
+def _alike(happened: Iterable[Happened]) -> list[Happened]:
+    """What others say in the same words of the same is one moment with its count, as it is of ours: schedulers try
+    again every few seconds, and each attempt has an event.
+    """
+    found: dict[tuple[str, ...], list[Happened]] = {}
+    for number, each in enumerate(happened):
+        key = (each.about, each.reason, each.by, each.text) if each.by else (str(number),)
+        found.setdefault(key, []).append(each)
+    return [_together(group) for group in found.values()]
+
+
+def _together(group: Sequence[Happened]) -> Happened:
+    if len(group) == 1:
+        return group[0]
+    first = min(group, key=lambda each: _moment(each.at))
+    until = max((each.until or each.at for each in group), key=lambda at: instant(at) or _EVER)
+    return replace(first, count=sum(each.count for each in group), until=until)
+
+
+def _in_order(happened: Sequence[Happened]) -> list[Happened]:
+    """By time; what is known to the second only comes before what follows it in the life of a claim."""
+    seconds: dict[datetime, list[Happened]] = {}
+    for each in sorted(filter(_exact, happened), key=lambda each: _moment(each.at)):
+        seconds.setdefault(_moment(each.at).replace(microsecond=0), []).append(each)
+
+    def place(each: Happened) -> tuple[datetime, bool, int, str]:
+        at, stage = _moment(each.at), _stage(each)
+        if not _exact(each):
+            later = (_moment(other.at) for other in seconds.get(at, ()) if _stage(other) > stage)
+            at = next(later, at.replace(microsecond=999_999))
+        return at, _exact(each), stage, each.text
+
+    return sorted(happened, key=place)
+
+
+def _exact(each: Happened) -> bool:
+    return "." in each.at
+
+
+def _stage(each: Happened) -> int:
+    return _ORDER.index(each.kind) if each.kind in _ORDER else len(_ORDER)
 
 
 def _latest(moments: Sequence[Happened]) -> list[Happened]:

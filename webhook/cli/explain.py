@@ -26,7 +26,9 @@ Examples:
   allocguard explain --claim studio/render --context prod"""
 )
 @click.argument("files", nargs=-1, metavar="[FILE...]")
-@click.option("--claim", metavar="NAMESPACE/NAME|UID", help="Tell the story of this claim, of a review none.")
+@click.option(
+    "--claim", metavar="NAMESPACE/NAME|UID", help="Tell the story of this claim instead; also by its trace id."
+)
 @review_options
 @cluster_options
 @policies_option

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,26 +28,52 @@ if TYPE_CHECKING:
 
 Tree = dict[str, Any]
 
+# What an API server may have a claim called, or its UID.
+_NAMED = re.compile(r"[\w.:-]{1,253}(/[\w.:-]{1,253})?", re.ASCII)
 # Pods whose events are asked for.
 _MOST_PODS = 8
+# Names that a mistyped one is compared with.
+_MOST_NAMES = 10_000
 _COLOURS = {"refused": "red", "pending": "yellow", "held": "yellow", "charged": "green", "settled": "green"}
 
 
 def story(given: str, where: Where, at: datetime) -> Tree:
-    """The story of the claim ``given``, NAMESPACE/NAME or UID, as JSON values. Raises UsageError where neither the
-    cluster nor any event knows it.
+    """The story of the claim ``given``, NAMESPACE/NAME, UID or trace, as JSON values. Raises UsageError where neither
+    the cluster nor any event knows it.
     """
     from webhook.admission.claim_story import claim_story, subject
+    from webhook.kube.trace import traced_uid
     from webhook.ledger.book import Book
 
     sources.check_stdin(where.clusters)
     snapshot = sources.cluster(where).snapshot
-    events = _in_files(where) if where.clusters else _live(where, given, snapshot)
-    ref = subject(snapshot, given, events)
+    wanted = traced_uid(given)
+    events = _in_files(where) if where.clusters else _live(where, wanted, snapshot)
+    ref = subject(snapshot, wanted, events)
     if ref is None:
-        kept = "the API server keeps events for an hour, unless it is told otherwise"
-        raise click.UsageError(f"--claim {given}: has no such claim, nor an event about one; {kept}")
+        why = f"has no such claim, nor an event about one, needs NAMESPACE/NAME or a UID; {_meant(given, snapshot)}"
+        raise click.UsageError(one_line(f"--claim {given}: {why}"))
     return claim_story(Book(), snapshot, ref, events, at)
+
+
+def _meant(given: str, snapshot: Snapshot) -> str:
+    """What may have been meant: claims of that name elsewhere, those of a pod of that name, similar names."""
+    from webhook.facts.pod_needs import wanted_claims
+    from webhook.ledger.moments import some
+
+    namespace, _, name = given.rpartition("/")
+    meant = ["/".join(key) for key in snapshot.claims if key[1] == name]
+    if not meant:
+        pods = [pod for pod in snapshot.pods.values() if given in (pod.key, pod.name, pod.uid)]
+        of_pods = [claim.key for pod in pods for claim in wanted_claims(pod, snapshot)]
+        if of_pods:
+            return f"a pod has this name, and uses {some(of_pods)}"
+        near = [key for key in islice(snapshot.claims, _MOST_NAMES) if namespace in ("", key[0])]
+        alike = get_close_matches(name, {key[1] for key in near}, 3)
+        meant = ["/".join(key) for key in near if key[1] in alike]
+    if meant:
+        return f"did you mean {some(meant)}?"
+    return "of one that is gone there are events, which API servers keep for an hour if not told otherwise"
 
 
 def _in_files(where: Where) -> list[ObjectEvent]:
@@ -62,6 +91,8 @@ def _live(where: Where, given: str, snapshot: Snapshot) -> list[ObjectEvent]:
     """The events about the claim and its pods; those of ours first, whoever else writes how many."""
     from webhook.cluster.api import ApiError
 
+    if not _NAMED.fullmatch(given):
+        raise click.UsageError(one_line(f"--claim {given[:300]!r}: is no name, needs NAMESPACE/NAME or a UID"))
     found: list[ObjectEvent] = []
 
     async def look(api: Api) -> int:
@@ -133,9 +164,9 @@ def _who(value: Tree) -> Iterator[str]:
     yield f"claim {value['claim']}: {state}"
     yield f"  uid {value['uid'] or 'unknown'}"
     if value["classes"]:
-        yield f"  asks for {', '.join(value['classes'])}"
+        yield f"  asks for devices of class {', '.join(value['classes'])}"
     if value["drivers"]:
-        yield f"  by {', '.join(value['drivers'])}"
+        yield f"  which come from driver {', '.join(value['drivers'])}"
     for pod in value["pods"]:
         where = f" on {pod['node']}" if pod["node"] else ""
         yield f"  for pod {pod['namespace']}/{pod['name']}{where if pod['present'] else ', which is gone'}"

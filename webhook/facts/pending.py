@@ -77,4 +77,4 @@ def _refused(rule: str) -> Reason:
     return Reason(rule, "a refusal of its last allocation", "one that the guard allows")
 
 
-_UNKNOWN = Reason(NOTHING_KNOWN, "no allocation", "one by the scheduler; this replica knows of nothing in its way")
+_UNKNOWN = Reason(NOTHING_KNOWN, "no allocation", "one by the scheduler; no hold, pool or refusal that is known of keeps it back")

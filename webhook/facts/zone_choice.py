@@ -29,7 +29,7 @@ RULE = "zone-to-choose"
 MOST_NODES = 16
 
 _NEEDS = "a node where they fit their zones whichever of them the scheduler takes, since it knows no zones"
-_FIX = "wait: the guard chooses the node"
+_FIX = "wait: the guard chooses the node, once one has room"
 
 
 class Tight(Struct, frozen=True):

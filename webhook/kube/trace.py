@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import sha256
+from uuid import UUID
 
 _BARE = re.compile(r"[0-9a-f]{32}")
 
@@ -19,3 +20,8 @@ def trace_id(uid: str) -> str:
     if _BARE.fullmatch(bare) and bare.strip("0"):
         return bare
     return sha256(uid.encode()).hexdigest()[:32]
+
+
+def traced_uid(given: str) -> str:
+    """The UID whose trace ``given`` is, and ``given`` itself where it is none of a UUID."""
+    return str(UUID(given)) if _BARE.fullmatch(given) else given
