@@ -2,7 +2,7 @@
 it decides, against the same server that keeps none of it; and what is lost when it ends.
 
 The receiver of spans is a process of its own. UIDs are random as in a cluster, and claims are allocated five seconds
-after they were made: a tenth of them is traced and recorded, and refusals always are.
+after they were made: what is kept of them is what `serve` keeps by default, and refusals always are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def guard(folder: str, kind: str, core: str, receiver: str, ratio: str) -> None:
     settings = Settings(here / "certs", [str(here / "cluster")], (), "127.0.0.1", 0, None)
     more: dict[str, object] = {"clock": lambda: made + timedelta(seconds=5)}
     if kind in ("on", "recording"):
-        more |= {"record": here / f"record-{kind}", "record_ratio": 0.1}
+        more |= {"record": here / f"record-{kind}"}
     if kind in ("on", "traces"):
         more |= {"otlp_endpoint": f"http://127.0.0.1:{receiver}", "trace_ratio": float(ratio)}
     if kind not in ("on", "log"):

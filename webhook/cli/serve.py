@@ -126,7 +126,7 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 @click.option(
     "--record-ratio",
     type=click.FloatRange(0, 1),
-    default=0.1,
+    default=0.02,
     show_default=True,
     help="Of how many objects every decision is recorded; what is refused, held or not judged always is.",
 )

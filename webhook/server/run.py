@@ -121,7 +121,7 @@ class Settings:
     journal: Path | None = None
     limits: Limits = field(default_factory=Limits)
     record: Path | None = None
-    record_ratio: float = 0.1
+    record_ratio: float = 0.02
     otlp_endpoint: str | None = None
     otlp_protocol: Protocols = "http/protobuf"
     trace_ratio: float = 0.1
