@@ -77,4 +77,6 @@ def _refused(rule: str) -> Reason:
     return Reason(rule, "a refusal of its last allocation", "one that the guard allows")
 
 
-_UNKNOWN = Reason(NOTHING_KNOWN, "no allocation", "one by the scheduler; no hold, pool or refusal that is known of keeps it back")
+_UNKNOWN = Reason(
+    NOTHING_KNOWN, "no allocation", "one by the scheduler; no hold, pool or refusal that is known of keeps it back"
+)
