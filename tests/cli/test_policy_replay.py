@@ -84,6 +84,26 @@ def test_other_policies_are_told_decision_by_decision(run: Any, guard: Recording
     assert ran.out.splitlines()[-1].startswith("not the same: 2 decisions, 2 different")
 
 
+def test_attempts_that_differ_in_the_same_words_are_told_once_with_their_number(
+    run: Any, guard: RecordingGuard, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        guard.allocates("b", "10", "pb")
+    recording = written(tmp_path / "recording", guard.lines)
+    events = journal(tmp_path / "journal", guard.events)
+    (tmp_path / "strict.yaml").write_text(STRICT)
+    args = ("policy", "replay", recording, "--journal", events, "--policies", tmp_path / "strict.yaml")
+    different = json.loads(run(*args, "-o", "json").out)["different"]
+    assert [each["claim"] for each in different] == ["ns/a", "ns/b", "ns/b", "ns/b", "ns/b"]
+    lines = run(*args).out.splitlines()
+    assert [line for line in lines if line.startswith(("different", "  and"))] == [
+        f"different  {different[0]['at']}  claim ns/a (review {different[0]['uid']}, {different[0]['place']})",
+        f"different  {different[1]['at']}  claim ns/b (review {different[1]['uid']}, {different[1]['place']})",
+        f"  and 3 decisions alike, the last at {different[4]['at']}",
+    ]
+    assert lines[-1] == "not the same: 5 decisions, 5 different"
+
+
 def test_a_cluster_in_files_is_judged_by_as_it_is(run: Any, guard: RecordingGuard, tmp_path: Path) -> None:
     """There the first claim, which the second did not fit beside, is not."""
     recording = written(tmp_path / "recording", guard.lines)

@@ -295,21 +295,37 @@ def _side(told: Told) -> Json:
 
 def _text(value: Json) -> Iterator[str]:
     different = value["different"]
-    for each in different[:_MOST_LINES]:
-        name = f"claim {each['claim']}" if each["claim"] else each["what"]
-        told = one_line(f"{each['at']}  {name} (review {each['uid']}, {each['place']})")
+    groups = _alike(different)
+    for first, *more in groups[:_MOST_LINES]:
+        told = one_line(f"{first['at']}  {_name(first)} (review {first['uid']}, {first['place']})")
         yield f"{paint('different', 'yellow')}  {told}"
+        if more:
+            yield f"  and {plural(len(more), 'decision')} alike, the last at {more[-1]['at']}"
         for side in ("was", "now"):
-            yield from _side_lines(side, each[side])
-        if each["unknown"]:
-            yield f"  not in the journal as it was seen: {one_line(', '.join(each['unknown'][:_MOST_FINDINGS]))}"
-    if len(different) > _MOST_LINES:
-        yield f"and {len(different) - _MOST_LINES} more; -o json has them all"
+            yield from _side_lines(side, first[side])
+        if first["unknown"]:
+            yield f"  not in the journal as it was seen: {one_line(', '.join(first['unknown'][:_MOST_FINDINGS]))}"
+    left = sum(len(group) for group in groups[_MOST_LINES:])
+    if left:
+        yield f"and {left} more; -o json has them all"
     for reason, count in value["skipped"].items():
         yield f"not judged again: {plural(count, 'decision')}, {reason}"
     judged = value["same"] + len(different)
     word = paint("the same", "green", bold=True) if not different else paint("not the same", "red", bold=True)
     yield f"{word}: {plural(judged, 'decision')}, {len(different) or 'none'} different"
+
+
+def _alike(different: Sequence[Json]) -> list[list[Json]]:
+    """Differences of one object in the same words: a scheduler that is refused tries again every few seconds."""
+    groups: dict[str, list[Json]] = {}
+    for each in different:
+        key = repr((_name(each), each["endpoint"], each["was"], each["now"], each["unknown"]))
+        groups.setdefault(key, []).append(each)
+    return list(groups.values())
+
+
+def _name(each: Json) -> str:
+    return f"claim {each['claim']}" if each["claim"] else each["what"]
 
 
 def _side_lines(side: str, told: Json) -> Iterator[str]:
