@@ -180,6 +180,7 @@ def test_on_another_cluster_an_object_is_as_it_was_before_its_write() -> None:
         ({"endpoint": "audit"}, "allocguard.endpoint: has 'audit', needs validate or mutate"),
         ({"release": {"minor": 12}}, "allocguard.release.minor: has 12, needs one of"),
         ({"revision": None}, "allocguard.revision: has None, needs a text"),
+        ({"revision": "../../secrets"}, "allocguard.revision: has '../../secrets', needs the hash of policies"),
         ({"outcome": ""}, "allocguard.outcome: has '', needs a text"),
         ({"findings": None}, "allocguard.findings: expected `array`, got `null`"),
         ({"findings": [{"rule": 7}]}, "allocguard.findings[0].rule: expected `str`, got `int`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -30,6 +31,7 @@ from webhook.policy.revision import Revision, audited
 # drivers keep, which are not in it.
 _NOT_AGAIN = frozenset({"not-reserved", "blob-not-canonical"})
 _AUDITED = "-audit"
+_REVISION = re.compile(f"[0-9a-f]+({_AUDITED})?")
 
 _NAMED = ("policy", "rule", "path", "does")
 
@@ -114,6 +116,9 @@ def read_recorded(value: object) -> Recorded:
     for name in ("revision", "outcome"):
         if not text(ours.get(name)):
             raise ValueError(f"{OURS}.{name}: has {ours.get(name)!r:.40}, needs a text")
+    # It names a file.
+    if not _REVISION.fullmatch(text(ours.get("revision"))):
+        raise ValueError(f"{OURS}.revision: has {ours.get('revision')!r:.40}, needs the hash of policies")
     rest = _rest(ours)
     return Recorded(
         request=request,
