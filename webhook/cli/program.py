@@ -18,7 +18,7 @@ from webhook.kube.finding import one_line
 COMMANDS = {
     "check": "judge manifests at rest, with the API server's own rules too",
     "review": "answer AdmissionReviews exactly as the server would",
-    "explain": "show one review as a tree: conditions, rules, sums, verdict, fix",
+    "explain": "why a review came out so, or the story of a claim that waits",
     "serve": "serve the webhook over HTTPS",
     "ledger": "what every node has, and who is charged for it",
     "policy": "check, test and export policies, judge recorded decisions again",
@@ -113,6 +113,7 @@ def _plain(message: str) -> str:
 Start here:
   allocguard demo
   allocguard check manifests/ --cluster cluster.yaml
+  allocguard explain --claim NAMESPACE/NAME
   allocguard completion bash
 \b
 Exit codes: 0 fine; 1 the answer is no; 2 input or usage problem; 3 cluster not reachable.""",
