@@ -138,6 +138,25 @@ def test_lines_that_are_none_are_told_with_their_places(run: Any, guard: Recordi
     assert f"{file}:5: is no JSON: unexpected end of data; it may be cut off" in third
 
 
+def test_policies_that_were_cut_off_keep_only_their_own_decisions_from_being_judged(
+    run: Any, guard: RecordingGuard, tmp_path: Path
+) -> None:
+    strict = compile_files({"strict.yaml": STRICT.encode()})
+    guard.revision = strict
+    guard.allocates("c", "1", "pc")
+    recording = written(tmp_path / "recording", guard.lines)
+    path = policies_of(recording, strict.hash)
+    path.parent.mkdir()
+    path.write_text("")
+    ran = run("policy", "replay", recording, "--journal", journal(tmp_path / "journal", guard.events))
+    assert ran.code == 2
+    assert ran.err.startswith(f"allocguard: {path}:1:1: has no document")
+    assert ran.out.splitlines() == [
+        "not judged again: 1 decision, their policies cannot be read, name others with --policies",
+        "the same: 2 decisions, none different",
+    ]
+
+
 def test_one_at_which_the_guard_fails_is_told_and_the_others_are_judged(
     run: Any, guard: RecordingGuard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

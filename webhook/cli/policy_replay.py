@@ -128,14 +128,15 @@ class _Judges:
     def __init__(self, named: Sequence[str], objects: Mapping[str, Object]) -> None:
         self._objects = objects
         self._fixed = sources.revision(named, objects) if named else None
-        self._known: dict[tuple[str, str], Revision] = {}
+        self._known: dict[tuple[str, str], Revision | None] = {}
         self._missing: Counter[str] = Counter()
         self.used: set[str] = set()
 
-    def of(self, line: _Line, recorded: Recorded) -> Revision:
-        """Those for a decision."""
+    def of(self, line: _Line, recorded: Recorded) -> Revision | None:
+        """Those for a decision; None where the recording has them and they cannot be read, which is told."""
         found = self._fixed or self._recorded(line, recorded.revision.partition("-")[0])
-        self.used.add(found.hash)
+        if found is not None:
+            self.used.add(found.hash)
         return found
 
     def tell(self) -> None:
@@ -144,16 +145,20 @@ class _Judges:
             told = ", ".join(f"{plural(count, 'decision')} by {name}" for name, count in sorted(self._missing.items()))
             note(f"policies that are not in the recording: {told}; the shipped ones judge, name others with --policies")
 
-    def _recorded(self, line: _Line, revision: str) -> Revision:
+    def _recorded(self, line: _Line, revision: str) -> Revision | None:
         from webhook.store.recording import policies_of
 
         folder = Path(line.file).parent
         key = (str(folder), revision)
         if key not in self._known:
             path = policies_of(folder, revision)
-            self._known[key] = sources.revision([str(path)]) if path.exists() else sources.revision([], self._objects)
+            try:
+                named, objects = ([str(path)], None) if path.exists() else ([], self._objects)
+                self._known[key] = sources.revision(named, objects)
+            except click.exceptions.Exit:
+                self._known[key] = None
         found = self._known[key]
-        if found.hash != revision:
+        if found is not None and found.hash != revision:
             self._missing[revision] += 1
         return found
 
@@ -255,6 +260,9 @@ def _judged(lines: Sequence[_Line], judges: _Judges, by: _Then | _Now) -> _Resul
             result.skipped[reason] += 1
             continue
         revision = judges.of(line, recorded)
+        if revision is None:
+            result.skipped["their policies cannot be read, name others with --policies"] += 1
+            continue
         try:
             snapshot, unknown = by.view(recorded)
             told = again(recorded, revision, snapshot, book)
