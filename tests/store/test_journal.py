@@ -139,6 +139,27 @@ def test_segments_are_begun_by_age_and_old_ones_deleted(tmp_path):
     assert [name for _, name, _ in told(tmp_path)] == ["a", "b", "c"]
 
 
+def test_a_segment_that_cannot_be_deleted_keeps_nothing_from_being_written(tmp_path):
+    log = []
+    # A folder can be no more removed than what somebody else owns.
+    old = tmp_path / "00000000.journal"
+    with journal(tmp_path, log=log) as told_to:
+        told_to.put(pod("a", 1))
+        assert told_to.flush()
+        old.mkdir()
+        os.utime(old, (1, 1))
+        for version in range(5):
+            told_to.put(pod("b", version + 1, nodeName=f"n{version}"))
+            assert told_to.flush()
+        assert told_to.check() == ("journal", True, f"ok, but {old.name} cannot be removed: is a directory")
+        old.rmdir()
+        told_to.put(pod("c", 1))
+        assert told_to.flush()
+        assert told_to.check() == ("journal", True, "ok, 7 told")
+    assert told(tmp_path) == [("put", "a", "1"), *(("put", "b", version) for version in "12345"), ("put", "c", "1")]
+    assert [each["event"] for each in log] == ["journal not tidied"]
+
+
 def test_a_segment_does_not_end_because_of_what_it_carries(tmp_path):
     with journal(tmp_path, Limits(segment=20_000)) as told_to:
         for number in range(300):

@@ -154,7 +154,7 @@ class Journal:
             if not batch and not self._lost:
                 break
             try:
-                self._write(batch)
+                untidy = self._write(batch)
             except (sqlite3.Error, OSError, BrokenSegmentError) as error:
                 self._failed(batch, error)
                 if self._ending:
@@ -172,7 +172,7 @@ class Journal:
                 continue
             if tries:
                 self._tell("info", "journal written again")
-            tries, self._problem = 0, ""
+            tries, self._problem = 0, untidy
             with self._more:
                 self._written += len(batch)
                 self._more.notify_all()
@@ -205,7 +205,8 @@ class Journal:
             self._more.notify_all()
         return []
 
-    def _write(self, batch: list[Told]) -> None:
+    def _write(self, batch: list[Told]) -> str:
+        """Write ``batch``; what keeps old segments from being deleted, empty where nothing does."""
         segment = self._open()
         with self._more:
             lost, self._lost = self._lost, Counter()
@@ -221,7 +222,7 @@ class Journal:
             self._failing(lost)
             self._tell("warning", "journal events lost", **lost)
             self._wanting = True
-        self._tidy(segment)
+        return self._tidy(segment)
 
     def _failed(self, batch: list[Told], error: Exception) -> None:
         self._failing(Counter({item.kind: 1 for item in batch}))
@@ -264,8 +265,10 @@ class Journal:
             self._lost["journal"] += 1
         return self._segment
 
-    def _tidy(self, segment: Segment) -> None:
-        """Begin another segment where this one is large or old enough, and delete the oldest ones."""
+    def _tidy(self, segment: Segment) -> str:
+        """Begin another segment where this one is large or old enough, and delete the oldest ones. What keeps one from
+        being deleted is told, and given: what is written stays written.
+        """
         limits, now = self._limits, self._clock()
         # What is carried over may be large itself: a segment is worth beginning only once as much came in, or, where
         # there is no room for that, at least a quarter of it.
@@ -279,11 +282,18 @@ class Journal:
         *closed, current = segments(self._folder)
         sizes = {path: size_of(path) for path in closed}
         total = sum(sizes.values()) + size_of(current)
+        problem = ""
         for path in closed:
             ended = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             if total > limits.total or datetime.now(UTC) - ended > limits.age:
-                remove(path)
                 total -= sizes[path]
+                try:
+                    remove(path)
+                except OSError as error:
+                    problem = problem or f"{path.name} cannot be removed: {(error.strerror or str(error)).lower()}"
+        if problem and problem != self._problem:
+            self._tell("error", "journal not tidied", message=problem, folder=str(self._folder))
+        return problem
 
 
 def locked(folder: Path) -> TextIO:
