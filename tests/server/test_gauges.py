@@ -29,7 +29,7 @@ def made(snapshot: Callable[[], Snapshot], now: Callable[[], datetime] = lambda:
 
 def shown(gauges: Gauges) -> dict[tuple[str, ...], float]:
     """What a scraper reads: name and labels, in the order of their names but for these, and value."""
-    text = Metrics(gauges.families, gauges.lines).text().decode()
+    text = b"".join(Metrics(gauges.families, gauges.lines).pieces()).decode()
     order = ("node", "driver", "zone", "pool", "component", "resource", "source")
     return {
         (
@@ -184,6 +184,20 @@ def test_nothing_is_kept_up_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(subject, "GIVEN_UP", 0.0)
     gauges.keep()
     assert len(looks) == 3
+
+
+def _gated() -> dict[str, object]:
+    return {**fleet.pod(2, "claim-2"), "spec": {"schedulingGates": [{"name": GATE}]}}
+
+
+@pytest.mark.parametrize("objs", [[fleet.claim(2), fleet.pod(2, "claim-2")], [_gated()]], ids=["claims", "pods"])
+def test_a_look_rests_among_what_waits(monkeypatch: pytest.MonkeyPatch, objs: list[dict[str, object]]) -> None:
+    monkeypatch.setattr(subject, "_WORK", 0.0)
+    snapshot = build(objs, Release(36))
+    gauges = made(lambda: snapshot)
+    gauges.ended = True
+    gauges.keep()
+    assert not gauges._seen
 
 
 def test_a_look_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

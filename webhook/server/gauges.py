@@ -33,8 +33,9 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 # Seconds of work of a look that a scrape may wait for; and seconds after which nobody asks any more, or nobody looks
 # beside.
 QUICK, GIVEN_UP = 0.05, 300.0
-# Seconds between two looks beside, and how many for each of work that one takes.
-EVERY, _APART = 1.0, 10.0
+# Seconds between two looks beside, and how many for each of work that one takes: with the rests within a look that is
+# 4% of a core, however large the cluster is and however much of it changes.
+EVERY, _APART = 1.0, 20.0
 # Whoever keeps them up works so long, seconds, and then rests for that many times as long: decisions have one
 # interpreter with it.
 _WORK, _REST = 0.0005, 4
@@ -98,10 +99,10 @@ class Gauges:
             begun = time.thread_time()
             snapshot, now = self._snapshot(), self._clock()
             self._figures.refresh(snapshot, now, pause)
-            self._seen = [*self._small(snapshot, now)]
+            self._seen = [*self._small(snapshot, now, pause)]
             self._took = time.thread_time() - begun
 
-    def _small(self, snapshot: Snapshot, now: datetime) -> Iterator[Metric]:
+    def _small(self, snapshot: Snapshot, now: datetime, pause: Callable[[], object]) -> Iterator[Metric]:
         rollouts = sorted(snapshot.rollouts.items())
         yield gauge("rollout_stage", "1 for the stage", ["driver", "stage"], [([d, r.stage], 1) for d, r in rollouts])
         yield gauge("rollout_hold", "1 while held", ["driver"], [([d], int(r.hold is not None)) for d, r in rollouts])
@@ -112,8 +113,8 @@ class Gauges:
             differences[difference.category] += 1
         kinds = [([kind], count) for kind, count in differences.items()]
         yield gauge("ledger_differences", "What does not agree with the ledger", ["kind"], kinds)
-        yield from _pending(snapshot, now, self._refused())
-        rows = [([reason], count) for reason, count in sorted(_gated(snapshot, now).items())]
+        yield from _pending(snapshot, now, self._refused(), pause)
+        rows = [([reason], count) for reason, count in sorted(_gated(snapshot, now, pause).items())]
         yield gauge("pods_gated", "Pods with the scheduling gate, and why they wait", ["reason"], rows)
 
 
@@ -138,7 +139,9 @@ class _Pause:
         self._begun = time.perf_counter()
 
 
-def _pending(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> Iterator[Metric]:
+def _pending(
+    snapshot: Snapshot, now: datetime, refused: Mapping[str, str], pause: Callable[[], object]
+) -> Iterator[Metric]:
     counts: Counter[tuple[str, str]] = Counter()
     oldest: dict[tuple[str, str], float] = {}
     for each in pending(snapshot.claims.values(), snapshot, now, refused):
@@ -146,6 +149,7 @@ def _pending(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> I
         counts[key] += 1
         if each.since is not None:
             oldest[key] = max(oldest.get(key, 0.0), (now - each.since).total_seconds())
+        pause()
     rows: list[tuple[list[str], float]] = [([*key], counts[key]) for key in sorted(counts)]
     yield gauge("claims_pending", "Claims that pods wait for, and why", ["driver", "reason"], rows)
     rows = [([*key], oldest[key]) for key in sorted(oldest)]
@@ -153,7 +157,11 @@ def _pending(snapshot: Snapshot, now: datetime, refused: Mapping[str, str]) -> I
     yield gauge("claims_pending_oldest_seconds", text, ["driver", "reason"], rows)
 
 
-def _gated(snapshot: Snapshot, now: datetime) -> Counter[str]:
+def _gated(snapshot: Snapshot, now: datetime, pause: Callable[[], object]) -> Counter[str]:
     waits, zones = Waiting(snapshot, now), Choosing(snapshot)
-    reasons = (waits.pod(pod) or zones.pod(pod) for pod in snapshot.gated_pods.values())
-    return Counter(DUE if reason is None else reason.rule for reason in reasons)
+    found: Counter[str] = Counter()
+    for pod in snapshot.gated_pods.values():
+        reason = waits.pod(pod) or zones.pod(pod)
+        found[DUE if reason is None else reason.rule] += 1
+        pause()
+    return found
