@@ -62,7 +62,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.audit_scan({("policy", "rule", "error"): 1}, NOW)
     metrics.certificates({"serving": NOW})
     found: dict[str, set[str]] = {name: set(labels) for name, labels in API_SERVER.items()}
-    for family in text_string_to_metric_families(metrics.text().decode()):
+    for family in text_string_to_metric_families(b"".join(metrics.pieces()).decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     for rule in RULES:

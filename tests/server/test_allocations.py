@@ -68,7 +68,7 @@ def allowed(judge: Service, obj: Json, old: Json | None = None) -> bool:
 
 
 def value(judge: Service, name: str) -> str:
-    rows = judge.metrics.text().decode().splitlines()
+    rows = b"".join(judge.metrics.pieces()).decode().splitlines()
     return next((row.rpartition(" ")[2] for row in rows if row.startswith(f"allocguard_{name}")), "")
 
 

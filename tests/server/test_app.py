@@ -16,12 +16,15 @@ import pytest
 from starlette.types import Message
 
 from tests.server.test_server import POLICY, folder_of, review
+from tests.telemetry.receiver import Receiver
 from webhook.cluster.files import Cluster
 from webhook.server import app
 from webhook.server.app import build
+from webhook.server.run import _trace
 from webhook.server.service import Reply, Service
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log
+from webhook.telemetry.tracing import Tracing
 
 
 class Failing(Service):
@@ -60,7 +63,7 @@ def test_a_mistake_of_ours_is_500_and_logged_and_counted(tmp_path: Path) -> None
     assert (line["level"], line["event"]) == ("error", "internal error")
     assert line["error"].startswith("ZeroDivisionError: a mistake of ours")
     assert "test_app.py" in line["error"]
-    assert b'outcome="error",resource="other"} 1.0' in made.metrics.text()
+    assert b'outcome="error",resource="other"} 1.0' in b"".join(made.metrics.pieces())
 
 
 def test_too_many_in_flight_are_shed_before_they_are_read_and_health_still_answers(
@@ -91,7 +94,7 @@ def test_too_many_in_flight_are_shed_before_they_are_read_and_health_still_answe
             assert (await client.post("/validate", content=text, headers=kind)).status_code == 200
 
     asyncio.run(send())
-    assert b'operation="",outcome="shed",resource="other"} 1.0' in made.metrics.text()
+    assert b'operation="",outcome="shed",resource="other"} 1.0' in b"".join(made.metrics.pieces())
 
 
 def test_bodies_beyond_the_memory_for_them_are_shed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +161,7 @@ def test_what_was_found_is_told_once_the_answer_is_sent(tmp_path: Path, gone: bo
 
     asyncio.run(once())
     assert made.told == ["http.response.start", *(["told"] if gone else ["http.response.body", "told"])]
-    assert 'admission_reviews_total{endpoint="validate"' in made.metrics.text().decode()
+    assert 'admission_reviews_total{endpoint="validate"' in b"".join(made.metrics.pieces()).decode()
 
 
 def test_the_timeout_is_a_duration_of_go() -> None:
@@ -188,7 +191,7 @@ def test_names_of_registrations_are_few_labels(tmp_path: Path) -> None:
                 await client.post(f"/validate/r{number}", content=b"{}", headers={"content-type": "application/json"})
 
     asyncio.run(send())
-    text = made.metrics.text().decode()
+    text = b"".join(made.metrics.pieces()).decode()
     assert 'endpoint="validate/r0"' in text
     assert f'endpoint="validate/r{app.MAX_TAILS}"' not in text
     assert 'endpoint="validate/other"' in text
@@ -215,6 +218,46 @@ def test_reviews_of_claims_show_their_traces(tmp_path: Path) -> None:
     shown = [line for line in answer.text.splitlines() if f'trace_id="{uid.replace("-", "")}"' in line]
     assert len(shown) == 2
     assert all('resource="resourceclaims"' in line for line in shown)
+
+
+CLAIMS = """
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: claims}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [resource.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [resourceclaims]}
+  validations:
+  - {name: no-bad-name, expression: "object.metadata.name != 'bad'", message: has a bad name}
+  action: Deny
+"""
+
+
+def test_with_traces_only_those_are_shown_that_are_kept(tmp_path: Path) -> None:
+    """Of no claim but those in trouble, and of these from the very decision on that refused them."""
+    made, _ = service(tmp_path)
+    (tmp_path / "policies" / "claims.yaml").write_text(CLAIMS)
+    made.policies = PolicyStore([str(tmp_path / "policies")])
+    gvr = {"group": "resource.k8s.io", "version": "v1"}
+    with Receiver() as receiver:
+        tracing = Tracing(receiver.url, ratio=0.0)
+        _trace(made, tracing)
+        for number, name in enumerate(("good", "bad")):
+            body = review()
+            body["request"] |= {"kind": {**gvr, "kind": "ResourceClaim"}, "name": name}
+            body["request"]["resource"] = {**gvr, "resource": "resourceclaims"}
+            metadata = {"name": name, "uid": f"c1a10001-0000-4000-8000-00000000000{number}"}
+            body["request"]["object"] = {"metadata": metadata, "spec": {}}
+            (answer,) = post(made, json.dumps(body))
+            assert answer.json()["response"]["allowed"] is (name == "good")
+        assert tracing.close() == 0
+        assert {span.trace for span in receiver.spans} == {"c1a10001000040008000000000000001"}
+    (answer,) = scrapes(made, {"accept": SCRAPER})
+    shown = [line.split("{")[0] for line in answer.text.splitlines() if "trace_id=" in line]
+    families = ["admission_reviews_total", "admission_duration_seconds_bucket", "findings_total"]
+    assert shown == [f"allocguard_{name}" for name in families]
+    assert answer.text.count('trace_id="c1a10001000040008000000000000001"') == 3
 
 
 # What Prometheus 3 sends.

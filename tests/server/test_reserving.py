@@ -88,7 +88,7 @@ class Server:
         return response
 
     def count(self, name: str) -> float:
-        lines = self.service.metrics.text().decode().splitlines()
+        lines = b"".join(self.service.metrics.pieces()).decode().splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"allocguard_{name} "))
 
 

@@ -181,7 +181,7 @@ def test_pods_are_held_as_long_as_somebody_may_let_them_go(
     log.close()
     assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [event]
     series = f'allocguard_findings_total{{action="{action}",policy="waits",rule="closed"}} 1.0'
-    assert series in service.metrics.text().decode()
+    assert series in b"".join(service.metrics.pieces()).decode()
 
 
 NEEDS = """

@@ -40,7 +40,7 @@ class Seen:
 
     @property
     def counted(self) -> float:
-        rows = self.metrics.text().decode().splitlines()
+        rows = b"".join(self.metrics.pieces()).decode().splitlines()
         name = f'allocguard_mappings_dropped_total{{driver="{DRIVER}"}} '
         return next((float(row.removeprefix(name)) for row in rows if row.startswith(name)), 0.0)
 

@@ -10,7 +10,7 @@ from webhook.telemetry.metrics import Metrics
 def series(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     return {
         tuple(sample.labels[key] for key in sorted(sample.labels)): sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(b"".join(metrics.pieces()).decode())
         for sample in family.samples
         if sample.name == f"allocguard_{name}_total"
     }

@@ -10,7 +10,7 @@ from webhook.telemetry.metrics import MAX_SAMPLES, Metrics, gauge
 
 
 def lines(metrics: Metrics) -> list[str]:
-    return metrics.text().decode().splitlines()
+    return b"".join(metrics.pieces()).decode().splitlines()
 
 
 def test_reviews_are_counted_and_timed() -> None:
@@ -74,7 +74,7 @@ def test_events_that_came_too_late_are_counted_by_kind() -> None:
 def test_there_are_no_series_beside_the_named_ones() -> None:
     metrics = Metrics()
     metrics.review("validate", "pods", "CREATE", "allowed", 0)
-    assert "_created" not in metrics.text().decode()
+    assert "_created" not in b"".join(metrics.pieces()).decode()
 
 
 def test_gauges_are_asked_for_at_each_scrape() -> None:
@@ -179,13 +179,22 @@ def test_what_concerns_no_claim_shows_none() -> None:
     assert exemplars(metrics) == {}
 
 
+def test_what_is_not_kept_of_a_claim_is_counted_all_the_same() -> None:
+    metrics, other = Metrics(), TRACE.replace("c", "d")
+    metrics.traced = TRACE.__eq__
+    for trace in (TRACE, other):
+        metrics.duplicate("d.example", trace)
+    assert exemplars(metrics) == {"allocguard_duplicate_charges_refused_total": {TRACE}}
+    assert 'allocguard_duplicate_charges_refused_total{driver="d.example"} 2.0' in lines(metrics)
+
+
 def test_the_old_format_has_the_same_samples_and_no_exemplar() -> None:
     metrics = Metrics(
         lambda: [gauge("rollout_hold", "held", ["driver"], [(["d"], 1)])],
         lambda _: [heading("things", "things"), b"allocguard_things 1.0\n"],
     )
     metrics.finding("allocations", "node-overcommit", "Deny", TRACE)
-    text = metrics.text().decode()
+    text = b"".join(metrics.pieces()).decode()
     assert TRACE not in text
     assert "# EOF" not in text
     old = {

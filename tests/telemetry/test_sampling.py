@@ -69,6 +69,7 @@ def test_replicas_agree_and_trouble_is_remembered_by_who_saw_it() -> None:
     lost = next(uid for uid in UIDS if not one.wanted(uid))
     one.keep(lost)
     assert one.wanted(lost)
+    assert one.wanted(trace_id(lost))
     assert not other.wanted(lost)
 
 

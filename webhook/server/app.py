@@ -103,10 +103,12 @@ class Reviews:
             await asyncio.sleep(0)
         finally:
             about = (reply.resource, reply.operation, reply.trace) if reply is not None else ("", "", "")
-            resource, operation, trace = about
-            self._service.metrics.review(label, resource, operation, outcome, seconds, trace)
-            if reply is not None:
-                reply.tell(seconds)
+            try:
+                if reply is not None:
+                    reply.tell(seconds)
+            finally:
+                resource, operation, trace = about
+                self._service.metrics.review(label, resource, operation, outcome, seconds, trace)
 
     def _label(self, tail: str) -> str:
         if not tail:

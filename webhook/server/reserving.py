@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from webhook.admission.action import denies
 from webhook.admission.decide import Judged, Verdict
 from webhook.admission.record import Reserved
-from webhook.admission.subject import claim_trace
 from webhook.cluster.api import ApiError, Unreachable
 from webhook.cluster.ledgers import Ledgers, Written
 from webhook.kube.finding import Finding
@@ -61,11 +60,6 @@ class Submit(Protocol):
 
 class Counting(Protocol):
     """The metrics."""
-
-    def reservation(self, outcome: str, seconds: float, trace: str) -> None:
-        """Count a reservation that was ``taken`` or ``failed``, and the seconds that it took, for the claim with this
-        trace.
-        """
 
     def conflict(self) -> None:
         """Count a write that somebody else was faster than."""
@@ -157,7 +151,6 @@ class Reserving:
         if told is not verdict:
             verdict.evaluation.facts.release()
         seconds = time.perf_counter() - begun
-        self._metrics.reservation("failed" if problem else "taken", seconds, claim_trace(verdict))
         return _refused(told, node, problem) if problem else told, Reserved(node, seconds, len(lost), taken, problem)
 
     async def _take(

@@ -186,10 +186,12 @@ def _record(service: Service, journal: Journal | None, recording: Recording | No
 
 
 def _trace(service: Service, tracing: Tracing) -> None:
-    """Have decisions traced, and count the spans that nobody took."""
+    """Have decisions traced, what is counted show traces that are kept, and count the spans that nobody took."""
     tracing.on_dropped = service.metrics.spans_dropped
     if tracing.sends:
-        service.on_record.append(ReviewSpans(tracing).tell)
+        # Before it is counted: from a decision on that is kept, the claim is.
+        service.on_record.insert(0, ReviewSpans(tracing).tell)
+        service.metrics.traced = tracing.sampling.wanted
 
 
 def _events(service: Service, controllers: Controllers, api: Api) -> EventQueue:

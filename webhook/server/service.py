@@ -242,6 +242,8 @@ class Service:
         trace = claim_trace(record.verdict)
         for judged in record.judged:
             self.metrics.finding(judged.policy, judged.finding.rule, record.done(judged), trace)
+        if (reserved := record.reserved) is not None:
+            self.metrics.reservation("failed" if reserved.problem else "taken", reserved.seconds, trace)
 
     def _log(self, record: Record) -> None:
         if record.outcome == "allowed" and not record.allocates:

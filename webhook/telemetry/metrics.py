@@ -56,7 +56,8 @@ class Metrics:
 
     ``gauges`` is called at each scrape and gives the metric families that are computed from the present state; then
     ``lines``, which gives the lines of those that are large, and calls what it is given with the name of a family and
-    how many of its lines were left out. Where something concerns one claim, ``trace`` is the trace of that.
+    how many of its lines were left out. Where something concerns one claim, ``trace`` is the trace of that, and an
+    exemplar unless ``traced`` says that nothing of it is kept.
     """
 
     def __init__(self, gauges: Callable[[], Iterable[Metric]] = tuple, lines: Lines = lambda dropped: ()) -> None:
@@ -64,6 +65,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self._registry = CollectorRegistry()
         self._lines = lines
+        self.traced: Callable[[str], bool] = lambda trace: True
         self._left_out = Counter(
             f"{PREFIX}series_dropped_total",
             "Samples without a series of their own, since the family had too many or their names cannot be shown",
@@ -166,17 +168,20 @@ class Metrics:
         """Count samples of the family ``metric`` that have no series of their own."""
         self._left_out.labels(metric).inc(count)
 
+    def _exemplar(self, trace: str) -> dict[str, str] | None:
+        return {"trace_id": trace} if trace and self.traced(trace) else None
+
     def review(
         self, endpoint: str, resource: str, operation: str, outcome: str, seconds: float, trace: str = ""
     ) -> None:
         """Count one review and the seconds it took."""
-        resource, exemplar = resource if resource in RESOURCES else OTHER, _exemplar(trace)
+        resource, exemplar = resource if resource in RESOURCES else OTHER, self._exemplar(trace)
         self._reviews.of(endpoint, resource, operation, outcome).inc(1, exemplar)
         self._duration.of(endpoint, resource).observe(seconds, exemplar)
 
     def finding(self, policy: str, rule: str, action: str, trace: str = "") -> None:
         """Count one finding."""
-        self._findings.of(policy, rule, action).inc(1, _exemplar(trace))
+        self._findings.of(policy, rule, action).inc(1, self._exemplar(trace))
 
     def reload(self, outcome: str) -> None:
         """Count one policy edit: ``loaded`` or ``refused``."""
@@ -184,7 +189,7 @@ class Metrics:
 
     def reservation(self, outcome: str, seconds: float, trace: str = "") -> None:
         """Count one reservation, ``taken`` or ``failed``, and the seconds that it took."""
-        exemplar = _exemplar(trace)
+        exemplar = self._exemplar(trace)
         self._reservations.labels(outcome).inc(1, exemplar)
         self._reserving.observe(seconds, exemplar)
 
@@ -202,11 +207,11 @@ class Metrics:
 
     def placement(self, driver: str, outcome: str, trace: str = "") -> None:
         """Count one allocation of devices of ``driver``: ``fit``, ``unfit`` or ``unknown``."""
-        self._placements.of(driver, outcome).inc(1, _exemplar(trace))
+        self._placements.of(driver, outcome).inc(1, self._exemplar(trace))
 
     def duplicate(self, driver: str, trace: str = "") -> None:
         """Count one device of ``driver`` whose charge was refused as a second one."""
-        self._duplicates.of(driver).inc(1, _exemplar(trace))
+        self._duplicates.of(driver).inc(1, self._exemplar(trace))
 
     def released(self) -> None:
         """Count one pod that need not wait for its claims any more."""
@@ -255,7 +260,7 @@ class Metrics:
 
     def write_failure(self, writer: str, reason: str, trace: str = "") -> None:
         """Count one refused write of a claim's status."""
-        self._write_failures.of(writer, reason).inc(1, _exemplar(trace))
+        self._write_failures.of(writer, reason).inc(1, self._exemplar(trace))
 
     def audit_events(self, outcome: str, count: int) -> None:
         """Count audit events of which the same became, one of ``AUDIT_OUTCOMES``."""
@@ -268,10 +273,6 @@ class Metrics:
         made = (openmetrics if exemplars else exposition).generate_latest(self._registry)
         end = b"# EOF\n" if exemplars else b""
         return [made.removesuffix(end), *self._lines(self.series_dropped), end]
-
-    def text(self) -> bytes:
-        """The exposition text of everything, in one piece."""
-        return b"".join(self.pieces())
 
 
 class _AtScrape(Collector):
@@ -288,10 +289,6 @@ class _AtScrape(Collector):
                 self._dropped(family.name.removeprefix(PREFIX), len(family.samples) - len(kept))
                 family.samples = kept
             yield family
-
-
-def _exemplar(trace: str) -> dict[str, str] | None:
-    return {"trace_id": trace} if trace else None
 
 
 def gauge(name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:

@@ -48,12 +48,13 @@ class Sampling:
         """Keep what is to come of the object with this UID."""
         if wanted(uid, self._ratio):
             return
+        trace = trace_id(uid)
         with self._lock:
-            self._kept.pop(uid, None)
-            self._kept[uid] = None
+            self._kept.pop(trace, None)
+            self._kept[trace] = None
             if len(self._kept) > _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
 
     def wanted(self, uid: str) -> bool:
-        """Whether what happens to the object with this UID is kept."""
-        return uid in self._kept or wanted(uid, self._ratio)
+        """Whether what happens to the object with this UID, or this trace, is kept."""
+        return trace_id(uid) in self._kept or wanted(uid, self._ratio)
