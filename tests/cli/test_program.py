@@ -47,7 +47,8 @@ def test_help_reads_no_module_that_a_command_needs(spawn):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["reviw"], "no such command 'reviw'; see `allocguard --help`"),
+        (["reviw"], "no such command 'reviw'. Did you mean 'review'?; see `allocguard --help`"),
+        (["nothing-like-it"], "no such command 'nothing-like-it'; see `allocguard --help`"),
         (["check"], "needs FILES, or --live for all that is stored; see `allocguard check --help`"),
         (["check", "x", "--at", "yesterday"], "is no time with an offset"),
         (["check", "x", "--at", "2026-11-20T09:00:00"], "is no time with an offset"),
