@@ -123,6 +123,17 @@ def test_a_claim_of_the_same_pod_that_waits_is_no_fault_of_the_one_that_is_there
     assert rules([found["ResourceClaim/c"]], "error") == set()
 
 
+def test_claims_and_pods_that_wait_for_the_end_of_a_hold_are_no_fault() -> None:
+    waits = pod("p2", container(claims=("w",)), claims=("w",), node_name="", phase="Pending")
+    objs = [node(), grp(), unallocated("w"), waits]
+    objs += [{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": {}}]
+    objs[-1]["spec"] = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    found = scanned(world(*objs, rollout(hold=HOLD)), *objs)
+    assert ("claim-requests", "driver-held") in rules([found["ResourceClaim/w"]], "info")
+    assert ("pod-hold", "driver-held") in rules([found["Pod/p2"]], "info")
+    assert rules([found["ResourceClaim/w"], found["Pod/p2"]], "error", "warning") == set()
+
+
 def test_one_that_nobody_can_judge_is_told_and_the_others_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     judge, look = scanning.at_rest, stored.page_differences
 

@@ -207,7 +207,7 @@ def request_hold_problems(claim: Claim, snapshot: Snapshot, now: datetime) -> li
         severity: Severity = "warning"
         for reason in dict.fromkeys(reasons):
             path = f"spec.devices.{group.path}"
-            found.append(Finding(reason.rule, path, reason.has, reason.needs, reason.fix, severity))
+            found.append(Finding(reason.rule, path, reason.has, reason.needs, reason.fix, severity, passing=True))
     return found
 
 

@@ -140,7 +140,9 @@ class PodFact:
 
 
 def _as_findings(reason: Reason | None) -> list[Finding]:
-    return [] if reason is None else [Finding(reason.rule, "spec.resourceClaims", reason.has, reason.needs, reason.fix)]
+    if reason is None:
+        return []
+    return [Finding(reason.rule, "spec.resourceClaims", reason.has, reason.needs, reason.fix, passing=True)]
 
 
 POD = struct("Pod", PodFact)
