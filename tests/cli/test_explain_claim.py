@@ -174,6 +174,7 @@ def test_who_has_the_name_half_hears_what_may_have_been_meant(run: Any, example:
         "studio/bathc": "did you mean studio/batch?",
         "studio/web-x": "a pod has this name, and uses studio/batch;",
         "web-x": "a pod has this name, and uses studio/batch;",
+        "studio/web-1": "a pod has this name, and uses no claim that is there;",
     }
     for given, said in meant.items():
         told = run("explain", "--claim", given, *cluster)

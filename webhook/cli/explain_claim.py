@@ -66,8 +66,8 @@ def _meant(given: str, snapshot: Snapshot) -> str:
     if not meant:
         pods = [pod for pod in snapshot.pods.values() if given in (pod.key, pod.name, pod.uid)]
         of_pods = [claim.key for pod in pods for claim in wanted_claims(pod, snapshot)]
-        if of_pods:
-            return f"a pod has this name, and uses {some(of_pods)}"
+        if pods:
+            return f"a pod has this name, and uses {some(of_pods) or 'no claim that is there'}"
         near = [key for key in islice(snapshot.claims, _MOST_NAMES) if namespace in ("", key[0])]
         alike = get_close_matches(name, {key[1] for key in near}, 3)
         meant = ["/".join(key) for key in near if key[1] in alike]
