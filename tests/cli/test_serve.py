@@ -67,6 +67,9 @@ def test_a_clock_that_stands_still_decides_whether_a_hold_still_holds(example, t
         (["--host", "203.0.113.1", "--port", "0"], "203.0.113.1:0: "),
         (["--journal", "half/tls.key"], "half/tls.key: cannot be read: file exists; check the path"),
         (["--otlp-endpoint", "localhost:4317"], "'localhost:4317' is not http://HOST:PORT"),
+        (["--otlp-endpoint", "http://user:s@cret@collector"], "'http://...@collector' is not http://HOST:PORT"),
+        (["--trace-ratio", "nan"], "'nan' is not a number from 0 to 1"),
+        (["--record-ratio", "nan"], "'nan' is not a number from 0 to 1"),
     ],
 )
 def test_what_keeps_it_from_starting_is_exit_code_2(spawn, example, tmp_path, monkeypatch, options, told):

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _CERTS = "allocguard-certs"
 _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_USER = re.compile("[^/]*@")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -53,8 +55,23 @@ class Url(click.ParamType[str]):
         except ValueError:
             fine = False
         if not fine or parts.query or parts.fragment or {"@", " "} & {*str(value)}:
-            self.fail(f"{value!r} is not {self.name}", param, ctx)
+            # What is before the @ may be a secret, and what a server says ends up in a log.
+            self.fail(f"{_USER.sub('...@', str(value))!r} is not {self.name}", param, ctx)
         return str(value).rstrip("/")
+
+
+class Ratio(click.FloatRange):
+    """A part of something, from 0 to 1."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, which ``nan`` is none of."""
+        ratio: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # text or a number
+        if isnan(ratio):
+            self.fail(f"{value!r} is not a number from 0 to 1", param, ctx)
+        return ratio
 
 
 @click.command(
@@ -125,7 +142,7 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 )
 @click.option(
     "--record-ratio",
-    type=click.FloatRange(0, 1),
+    type=Ratio(),
     default=0.02,
     show_default=True,
     help="Of how many objects every decision is recorded; what is refused, held or not judged always is.",
@@ -148,7 +165,7 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 )
 @click.option(
     "--trace-ratio",
-    type=click.FloatRange(0, 1),
+    type=Ratio(),
     default=0.1,
     show_default=True,
     help="Of how many claims and pods all spans are sent; those in trouble always are.",
