@@ -46,6 +46,16 @@ def test_what_is_refused_always_is_and_what_then_becomes_of_the_claim_too() -> N
     assert not recorded(allocation(uid(False), "1"))
 
 
+def test_attempts_that_end_alike_are_recorded_ever_more_rarely_and_another_end_at_once() -> None:
+    recorded, claim = Recorded(0.0), uid(False)
+    refused = allocation(claim, "15")
+    assert [number for number in range(1, 20) if recorded(refused)] == [1, 2, 4, 8, 16]
+    assert recorded(allocation(uid(False), "15"))
+    assert recorded(allocation(claim))
+    drawn = Recorded(0.1)
+    assert all(drawn(allocation(uid(True), "15")) for _ in range(5))
+
+
 def test_all_is_recorded_where_that_is_asked_for() -> None:
     recorded = Recorded(1.0)
     assert all(recorded(allocation(str(uuid4()))) for _ in range(20))
