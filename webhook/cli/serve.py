@@ -291,9 +291,12 @@ def serve(
         ) as error:
             raise Unusable(str(error)) from error
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
             place = error.filename or next(iter(clusters), folder)
-            raise Unusable(f"{place}: cannot be read: {reason}; check the path") from error
+            told = f"cannot be read: {(error.strerror or str(error)).lower()}"
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                # One of the folders that are made when they are missing.
+                told = "is no folder"
+            raise Unusable(f"{place}: {told}; check the path") from error
     return 0
 
 

@@ -12,8 +12,8 @@ _MOST_ALIKE = 65_536
 
 class Recorded:
     """Says of each decision whether it is recorded: those in trouble, what then becomes of their claims and pods, and
-    the part ``ratio``, from 0 to 1, of all objects, which is the same for all replicas. Of attempts that end alike, as a
-    scheduler makes them for hours, the first is recorded, the second, the fourth, the eighth and so on.
+    the part ``ratio``, from 0 to 1, of all objects, which is the same for all replicas. Of attempts that end alike, as
+    a scheduler makes them for hours, the first is recorded, the second, the fourth, the eighth and so on.
     """
 
     def __init__(self, ratio: float) -> None:
