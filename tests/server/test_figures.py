@@ -202,3 +202,31 @@ def test_a_view_that_is_behind_says_so_of_every_pool_until_it_is_not() -> None:
     for seen, phases in ((NOW, {"Fresh"}), (NOW - timedelta(hours=1), {"Unknown"}), (NOW, {"Fresh"})):
         figures.refresh(replace(snapshot, seen=Map({"Pod": seen})), NOW)
         assert {labels["phase"] for labels, _ in shown(figures)[0]["pool_phase"]} == phases
+
+
+def test_a_node_or_pool_at_which_we_fail_is_told_and_the_others_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, state = subject.Book.page, subject.pool_state
+
+    def book_page(book: Any, snapshot: Snapshot, node: str) -> Any:
+        if node == fleet.node(2)["metadata"]["name"]:
+            raise KeyError("odd")
+        return page(book, snapshot, node)
+
+    def pool_state(snapshot: Snapshot, driver: str, pool: str, *rest: Any) -> Any:
+        if driver == CPU:
+            raise RecursionError("too deep")
+        return state(snapshot, driver, pool, *rest)
+
+    monkeypatch.setattr(subject.Book, "page", book_page)
+    monkeypatch.setattr(subject, "pool_state", pool_state)
+    objs = [obj for number in (1, 2) for obj in (fleet.node(number), *fleet.slices(number))]
+    figures = figures_of(*objs)
+    found, left_out = shown(figures)
+    assert {labels["node"] for labels, _ in found["ledger_capacity"]} == {fleet.node(1)["metadata"]["name"]}
+    assert {labels["driver"] for labels, _ in found["pool_phase"]} == {f"{n}.{fleet.DOMAIN}" for n in ("gpu", "mem")}
+    assert left_out == {"ledger_capacity": 1, "ledger_used": 1, "pool_phase": 2, "mapping_age_seconds": 2}
+    assert figures.problem == f"node {fleet.node(2)['metadata']['name']}: KeyError: 'odd'"
+    monkeypatch.undo()
+    figures.refresh(build(objs, Release(36)), NOW)
+    assert figures.problem == ""
+    assert not shown(figures)[1]

@@ -77,7 +77,9 @@ _NOTHING = _Lines(b"", 0, 0)
 
 
 class Figures:
-    """What :meth:`refresh` saw last; ``differences`` by category. One thread at a time may refresh, any may ask."""
+    """What :meth:`refresh` saw last; ``differences`` by category, and the first ``problem``, empty without one. One
+    thread at a time may refresh, any may ask.
+    """
 
     def __init__(self) -> None:
         # A book is one thread's, and that of decisions is theirs.
@@ -87,53 +89,75 @@ class Figures:
         self._sorted: tuple[Map[Key, tuple[Slice, ...]], list[Key]] = (Map(), [])
         self._shown = _Shown([], [], Counter())
         self.differences: Counter[str] = Counter()
+        self.problem = ""
 
     def refresh(self, snapshot: Snapshot, now: datetime, pause: Callable[[], object] = tuple) -> None:
-        """Take in ``snapshot`` as it is ``now``; ``pause`` is called between nodes and pools."""
-        self._nodes, differences = self._seen_nodes(snapshot, pause)
-        self._pools = self._seen_pools(snapshot, now, pause)
+        """Take in ``snapshot`` as it is ``now``; ``pause`` is called between nodes and pools. One at which we fail is
+        left out, with a problem, and the others are not.
+        """
+        problems: list[str] = []
         left_out: Counter[str] = Counter()
+        self._nodes, differences = self._seen_nodes(snapshot, pause, problems)
+        if problems:
+            left_out[CAPACITY] = left_out[USED] = len(problems)
+        failed = len(problems)
+        self._pools = self._seen_pools(snapshot, now, pause, problems)
+        failed = len(problems) - failed
         pieces = [heading(CAPACITY, _TEXTS[CAPACITY])]
         pieces += _bounded(CAPACITY, [each.capacity for each in self._nodes.values()], left_out)
         pieces.append(heading(USED, _TEXTS[USED]))
         pieces += _bounded(USED, [each.used for each in self._nodes.values()], left_out)
         kept = _fair(self._pools)
-        if len(kept) < len(self._pools):
-            left_out[PHASE] = left_out[AGE] = len(self._pools) - len(kept)
+        if lost := len(self._pools) - len(kept) + failed:
+            left_out[PHASE] = left_out[AGE] = lost
         pieces += [heading(PHASE, _TEXTS[PHASE]), *(each.line for each in kept), heading(AGE, _TEXTS[AGE])]
         self._shown = _Shown(pieces, [(each.age, each.made) for each in kept if each.age], left_out)
         self.differences = differences
+        self.problem = problems[0] if problems else ""
 
-    def _seen_nodes(self, snapshot: Snapshot, pause: Callable[[], object]) -> tuple[dict[str, _Node], Counter[str]]:
+    def _seen_nodes(
+        self, snapshot: Snapshot, pause: Callable[[], object], problems: list[str]
+    ) -> tuple[dict[str, _Node], Counter[str]]:
         nodes: dict[str, _Node] = {}
         differences: Counter[str] = Counter()
         for node in sorted(snapshot.nodes):
             # What other nodes use, everybody else's metrics tell; with them this would grow with the whole cluster.
-            page = self._book.page(snapshot, node) if _of_interest(snapshot, node) else None
-            if page is not None:
-                known = self._nodes.get(node)
-                nodes[node] = known if known is not None and known.page is page else _node(page)
-                differences.update(difference.category for difference in page.differences)
+            try:
+                page = self._book.page(snapshot, node) if _of_interest(snapshot, node) else None
+                if page is not None:
+                    known = self._nodes.get(node)
+                    nodes[node] = known if known is not None and known.page is page else _node(page)
+                    differences.update(difference.category for difference in page.differences)
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one node must not keep the others
+                problems.append(f"node {node}: {type(error).__name__}: {error}")
             pause()
         return nodes, differences
 
-    def _seen_pools(self, snapshot: Snapshot, now: datetime, pause: Callable[[], object]) -> dict[Key, _Pool]:
+    def _seen_pools(
+        self, snapshot: Snapshot, now: datetime, pause: Callable[[], object], problems: list[str]
+    ) -> dict[Key, _Pool]:
         pools: dict[Key, _Pool] = {}
         unsteady = {driver: _unsteady(snapshot, driver, now) for driver in snapshot.mapped_slices}
         if snapshot.pools is not self._sorted[0]:
             self._sorted = snapshot.pools, sorted(snapshot.pools)
         for key in self._sorted[1]:
-            driver, pool = key
-            if driver in unsteady:
-                steady = not unsteady[driver] and all(item.node for item in snapshot.pools[key])
-                inputs = (*_inputs(snapshot, key),) if steady else None
-                held = self._pools.get(key)
-                if held is None or inputs is None or not _same(held.inputs, inputs):
-                    state = pool_state(snapshot, driver, pool, None, now)
-                    held = _pool(driver, pool, inputs, state.phase, state.since)
-                pools[key] = held
+            if key[0] in unsteady:
+                try:
+                    pools[key] = self._seen_pool(key, snapshot, now, unsteady[key[0]])
+                except Exception as error:  # noqa: BLE001 - a mistake of ours about one pool must not keep the others
+                    problems.append(f"pool {key[1]} of {key[0]}: {type(error).__name__}: {error}")
                 pause()
         return pools
+
+    def _seen_pool(self, key: Key, snapshot: Snapshot, now: datetime, unsteady: bool) -> _Pool:
+        driver, pool = key
+        steady = not unsteady and all(item.node for item in snapshot.pools[key])
+        inputs = (*_inputs(snapshot, key),) if steady else None
+        held = self._pools.get(key)
+        if held is None or inputs is None or not _same(held.inputs, inputs):
+            state = pool_state(snapshot, driver, pool, None, now)
+            held = _pool(driver, pool, inputs, state.phase, state.since)
+        return held
 
     def lines(self, now: datetime, dropped: Callable[[str, int], object]) -> Iterable[bytes]:
         """Everything, in pieces, ages as they are ``now``; ``dropped`` is told of which family lines are left out, and

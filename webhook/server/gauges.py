@@ -90,6 +90,11 @@ class Gauges:
         yield gauge("snapshot_age_seconds", "Since the view of the kind was last known to be current", ["kind"], rows)
         yield from self._seen
 
+    @property
+    def problem(self) -> str:
+        """What the last look failed at and left out, empty where it saw everything."""
+        return self._figures.problem
+
     def lines(self, dropped: Callable[[str, int], object]) -> Iterable[bytes]:
         """The lines of the large families, in pieces, as they were seen at the last look; as :meth:`Figures.lines`."""
         return self._figures.lines(self._clock(), dropped)

@@ -491,12 +491,12 @@ async def _keep(service: Service) -> None:
         if service.cluster.synced:
             try:
                 pause = await asyncio.to_thread(service.gauges.keep)
-                told = ""
+                problem = service.gauges.problem
             except Exception as error:  # noqa: BLE001 - a scrape tells it too, reviews go on
                 problem = f"{type(error).__name__}: {error}"
-                if problem != told:
-                    service.log.write("error", "gauges not computed", message=problem)
-                told = problem
+            if problem and problem != told:
+                service.log.write("error", "gauges not computed", message=problem)
+            told = problem
         await asyncio.sleep(pause)
 
 
