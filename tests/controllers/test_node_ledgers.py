@@ -413,6 +413,28 @@ def test_it_follows_the_view_and_waits_while_writes_fail(monkeypatch: pytest.Mon
     run(test())
 
 
+def test_a_node_at_which_we_fail_is_told_and_the_others_have_their_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = node_ledgers.advance
+
+    def advance(held: Any, snapshot: Any, name: str, **more: Any) -> Any:
+        if name == "n0":
+            raise KeyError("odd")
+        return book(held, snapshot, name, **more)
+
+    async def test() -> None:
+        monkeypatch.setattr(node_ledgers, "advance", advance)
+        world = World()
+        other = slice_of(device("d0", old("3")), name="s0", pool="n0", nodeName="n0")
+        world.see(node("n0"), node(), other, SLICE, claim())
+        assert await world.controller._round() == "n0: KeyError: 'odd'"
+        assert [*world.api.objects] == [N1]
+        monkeypatch.undo()
+        assert await world.controller._round() == ""
+        assert [*world.api.objects] == [N1, f"{PATH}/n0"]
+
+    run(test())
+
+
 def test_a_new_leader_writes_nothing_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_ledgers, "GATHER", 0.0)
     monkeypatch.setattr(node_ledgers, "_PAGE", 2)

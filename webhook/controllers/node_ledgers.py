@@ -196,6 +196,9 @@ class NodeLedgers:
                 except Unreachable as error:
                     problems.append(str(error))
                     done = False
+                except Exception as error:  # noqa: BLE001 - a mistake of ours about one node must not keep the others
+                    problems.append(f"{node}: {type(error).__name__}: {error}")
+                    done = False
                 if not done:
                     self._changed.add(node)
                 await asyncio.sleep(0)
