@@ -11,7 +11,8 @@ import pytest
 from tests.ledger.booked import at, book, claim, grp, unallocated
 from tests.ledger.builders import DRIVER, container, device, entry, node, old, pod, slice_of, world
 from webhook.admission import scan as scanning
-from webhook.admission.scan import SCAN, Scan, Stored
+from webhook.admission.at_rest import GUARD
+from webhook.admission.scan import Scan, Stored
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger import stored
 from webhook.store.policies import read, shipped
@@ -153,7 +154,7 @@ def test_one_that_nobody_can_judge_is_told_and_the_others_are_judged(monkeypatch
     objs = [node("n1", cpu="64"), node("n2"), grp(), there, claim("a", "8"), claim("b", "8"), claim("odd", "1")]
     found = scanned(world(*objs), *objs)
     [(policy, finding)] = [each for each in found["ResourceClaim/odd"].problems if each[0] != "ledger"]
-    assert (policy, finding.rule, finding.severity) == (SCAN, "not-judged", "error")
+    assert (policy, finding.rule, finding.severity) == (GUARD, "not-judged", "error")
     assert "KeyError: 'what\\nnobody thought of'" in finding.message
     assert ("ledger", "not-judged") in rules([found["Node/n2"]], "error")
     assert ("ledger", "leftover-claims") in rules([found["Node/n1"]], "info")

@@ -4,6 +4,8 @@ import os
 import pytest
 import yaml
 
+from webhook.cli import judge
+
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"},
         "status": {"allocatable": {"cpu": "8", "memory": "32Gi"}}}  # fmt: skip
 AT = ("--at", "2026-11-20T09:00:00Z")
@@ -72,6 +74,22 @@ def test_a_finding_names_policy_place_and_fix(check):
     assert (finding["apiVersion"], finding["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
     assert (finding["namespace"], finding["name"]) == ("", "bad")
     assert finding["line"] > 1
+
+
+def test_one_at_which_the_guard_fails_is_told_and_the_others_are_judged(check, monkeypatch):
+    rest = judge.at_rest
+
+    def at_rest(obj, *more):
+        if obj["metadata"]["name"] == "good":
+            raise RecursionError("too deep")
+        return rest(obj, *more)
+
+    monkeypatch.setattr(judge, "at_rest", at_rest)
+    code, found, _ = check(GOOD, BAD)
+    assert code == 1
+    assert (found["not-judged"]["policy"], found["not-judged"]["name"]) == ("guard", "good")
+    assert "(RecursionError: too deep)" in found["not-judged"]["message"]
+    assert found["key-unknown"]["name"] == "bad"
 
 
 def test_the_api_servers_own_rules_are_told_apart(check):

@@ -19,8 +19,8 @@ from webhook.ledger.book import Book
 from webhook.policy.document import ENDPOINTS
 from webhook.policy.revision import Revision
 
-# Names that stand where a policy's name would, for what no policy judges.
-SCHEMA, ROLLOUT = "schema", "rollout"
+# Names that stand where a policy's name would, for what no policy judges, or could.
+SCHEMA, ROLLOUT, GUARD = "schema", "rollout", "guard"
 
 Problem = tuple[str, Finding]
 

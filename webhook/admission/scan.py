@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from webhook.admission.at_rest import Problem, at_rest
+from webhook.admission.at_rest import GUARD, Problem, at_rest
 from webhook.kube.finding import SEVERITY_ORDER
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.snapshot import Snapshot
@@ -16,9 +16,6 @@ from webhook.ledger.book import Book
 from webhook.ledger.stored import not_judged, stored_differences
 from webhook.ledger.views import POLICY
 from webhook.policy.revision import Revision
-
-# Stands where a policy's name would, for what no policy could judge.
-SCAN = "scan"
 
 # Kind, namespace, name.
 Key = tuple[str, str, str]
@@ -68,7 +65,7 @@ class Scan:
                 for policy, finding in at_rest(obj, self._revision, snapshot, self._book, now)
             ]
         except Exception as error:  # noqa: BLE001 - a mistake of ours about one object must not keep the others
-            found = [(SCAN, not_judged(error))]
+            found = [(GUARD, not_judged(error))]
         rules = {finding.rule for _, finding in found}
         _, differences = self._differences.pop((kind, namespace, name), ("", []))
         # What a policy and the book both see is told once, as the policy tells it.

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from webhook.admission.at_rest import SCHEMA, at_rest, judged
+from webhook.admission.at_rest import GUARD, SCHEMA, at_rest, judged
 from webhook.admission.decode import KIND as REVIEW
 from webhook.admission.decode import BadReview, read_review
 from webhook.cli.report import Found, Judgement, judgement
@@ -18,6 +18,7 @@ from webhook.kube.raw import Json, text
 from webhook.kube.rollout import GROUP
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
+from webhook.ledger.stored import not_judged
 from webhook.policy.compile import TEST_KIND, PolicyErrors, compile_files
 from webhook.policy.document import KIND as POLICY
 from webhook.policy.problem import Problem
@@ -38,7 +39,13 @@ class Judge:
         self._now = now
 
     def judge(self, document: Document) -> Judgement:
-        """Everything that is wrong with ``document``."""
+        """Everything that is wrong with ``document``; that it cannot be judged, where the guard fails at it."""
+        try:
+            return self._judge(document)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours about one document must not keep the others
+            return judgement(document, [(GUARD, not_judged(error))])
+
+    def _judge(self, document: Document) -> Judgement:
         obj = document.value
         if obj.get("kind") == REVIEW:
             return judgement(document, list(self._review(obj)))
