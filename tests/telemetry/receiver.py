@@ -89,14 +89,15 @@ class Receiver:
 
 
 class GrpcReceiver(TraceServiceServicer):
-    """Listens while it is entered. ``refusal`` is the status that it answers with, where it takes nothing; ``let``
-    holds answers back while it is not set.
+    """Listens while it is entered. ``refusal`` is the status that it answers with, where it takes nothing, ``answer``
+    what it says where it takes them; ``let`` holds answers back while it is not set.
     """
 
     def __init__(self, port: int = 0) -> None:
         self.spans: list[Span] = []
         self.requests = 0
         self.refusal: grpc.StatusCode | None = None
+        self.answer = ExportTraceServiceResponse()
         self.let = threading.Event()
         self.let.set()
         self._server = grpc.server(ThreadPoolExecutor(8))
@@ -112,7 +113,7 @@ class GrpcReceiver(TraceServiceServicer):
         if self.refusal is not None:
             context.abort(self.refusal, "not now")
         self.spans += spans_of(request)
-        return ExportTraceServiceResponse()
+        return self.answer
 
     def __enter__(self) -> Self:
         self._server.start()

@@ -208,18 +208,39 @@ def test_what_takes_nothing_is_told(status: int, headers: dict[str, str], body: 
         until(lambda: tracing.dropped == 3)
 
 
-def test_what_is_taken_in_part_is_counted_so() -> None:
-    with Receiver() as there, sending(there.url, HTTP) as tracing:
-        refused = ExportTracePartialSuccess(rejected_spans=2, error_message="too old")
+def answering(there: Either, refused: int = 0) -> None:
+    """Have it say that it took all but ``refused`` spans."""
+    said = ExportTraceServiceResponse()
+    if refused:
+        said.partial_success.MergeFrom(ExportTracePartialSuccess(rejected_spans=refused, error_message="too\nold"))
+    if isinstance(there, GrpcReceiver):
+        there.answer = said
+    else:
         there.headers = {"content-type": "application/x-protobuf"}
-        there.body = ExportTraceServiceResponse(partial_success=refused).SerializeToString()
+        there.body = said.SerializeToString()
+
+
+@BOTH
+def test_what_is_taken_in_part_is_counted_so(protocol: Protocols) -> None:
+    with receiver(protocol) as there, sending(there.url, protocol) as tracing:
+        answering(there, refused=2)
         tracing.some(3)
         assert "2 are refused: too old" in tracing.message()
         until(lambda: tracing.dropped == 2)
-        there.body = ExportTraceServiceResponse().SerializeToString()
+        answering(there)
         tracing.some(1)
         until(lambda: "spans are sent" in tracing.said.getvalue())
     assert tracing.dropped == 2
+
+
+@BOTH
+@pytest.mark.parametrize(("refused", "lost"), [(-5, 0), (1 << 60, 3)])
+def test_no_more_are_refused_than_were_sent(protocol: Protocols, refused: int, lost: int) -> None:
+    with receiver(protocol) as there, sending(there.url, protocol) as tracing:
+        answering(there, refused)
+        tracing.some(3)
+        until(lambda: len(there.spans) == 3)
+    assert tracing.dropped == lost
 
 
 @pytest.mark.parametrize("refusal", [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED])

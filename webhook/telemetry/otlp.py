@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from webhook.kube.finding import one_line
 from webhook.telemetry.spans import MOST_BYTES, MOST_ITEMS, MOST_TEXT, Attributes, Span, SpanId
 from webhook.telemetry.tracing import Lines, Protocols
 
@@ -119,8 +120,8 @@ class _Counted(SpanExporter):
         self._lock = threading.Lock()
         self._waiting = self._sending = 0
         self._ended = False
-        # What the last answer said of spans that the receiver did not want.
-        self._unwanted = ""
+        # How many of the last spans the receiver did not want, and why.
+        self._unwanted = 0, ""
 
     def take(self) -> bool:
         """Whether there is room for one span more, which is taken."""
@@ -138,7 +139,7 @@ class _Counted(SpanExporter):
         with self._lock:
             self._waiting -= len(spans)
             self._sending += len(spans)
-        self._unwanted, result = "", SpanExportResult.FAILURE
+        self._unwanted, result = (0, ""), SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
         finally:
@@ -154,8 +155,9 @@ class _Counted(SpanExporter):
             # The SDK says why, but not twice in 20 seconds.
             self._trouble.tell("the receiver has not taken them")
             self._dropped(count)
-        elif self._unwanted:
-            self._trouble.tell(self._unwanted)
+        elif unwanted := max(0, min(self._unwanted[0], count)):
+            self._trouble.tell(f"{unwanted} are refused: {one_line(self._unwanted[1][:500])}")
+            self._dropped(unwanted)
         else:
             self._trouble.over()
 
@@ -172,7 +174,24 @@ class _Counted(SpanExporter):
     def _grpc(self, endpoint: str) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-        return OTLPSpanExporter(endpoint)
+        look = self._look
+
+        class Exporter(OTLPSpanExporter):
+            """Looks at answers, too. The channel is made anew when the receiver was away."""
+
+            def _initialize_channel_and_stub(self) -> None:
+                super()._initialize_channel_and_stub()  # type: ignore[no-untyped-call]  # the library has no types for it
+                client: Any = self._client
+                export = client.Export
+
+                def asked(**fields: Any) -> ExportTraceServiceResponse:
+                    answer: ExportTraceServiceResponse = export(**fields)
+                    look(answer)
+                    return answer
+
+                client.Export = asked
+
+        return Exporter(endpoint)
 
     def _http(self, endpoint: str) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -197,13 +216,14 @@ class _Counted(SpanExporter):
             return "a web page answers, no receiver of OTLP; give the endpoint of one"
         if answer.status_code == requests.codes.ok and kind == "application/x-protobuf":
             try:
-                refused = ExportTraceServiceResponse.FromString(answer.content).partial_success
+                self._look(ExportTraceServiceResponse.FromString(answer.content))
             except DecodeError:
                 return "what answers is no receiver of OTLP; give the endpoint of one"
-            if refused.rejected_spans:
-                self._unwanted = f"{refused.rejected_spans} are refused: {refused.error_message[:500]}"
-                self._dropped(refused.rejected_spans)
         return ""
+
+    def _look(self, answer: ExportTraceServiceResponse) -> None:
+        refused = answer.partial_success
+        self._unwanted = refused.rejected_spans, refused.error_message
 
 
 class _Session(requests.Session):
