@@ -16,9 +16,11 @@ from webhook.cluster.kinds import KINDS
 from webhook.cluster.live import LiveCluster
 from webhook.controllers import claim_life
 from webhook.controllers.claim_life import ClaimLife
+from webhook.facts.zone_choice import RULE
+from webhook.kube.claims import read_claim
 from webhook.kube.release import Release
 from webhook.ledger.awaited import settled
-from webhook.ledger.moments import Moment
+from webhook.ledger.moments import WAITED, Moment
 
 Json = dict[str, Any]
 KIND = {kind.name: kind for kind in KINDS}
@@ -120,6 +122,14 @@ def test_another_reason_is_told_at_once_and_one_that_changes_all_the_time_now_an
         world.see(rollout())
         told += world.told(until=world.seconds + 1)
     assert len(told) <= 600 / claim_life.FIRST + 1
+
+
+def test_what_every_claim_may_wait_for_a_moment_is_told_when_it_is_more_than_that(world: World) -> None:
+    world.refused["uid-c1"] = RULE
+    assert world.told(until=16) == [(15, "pending", RULE)]
+    short = replace(settled(read_claim(allocated()), [], world.now()), reason=RULE)
+    long = replace(short, at=short.begun + WAITED)
+    assert (long.notable, short.notable, replace(short, reason="node-overcommit").notable) == (True, False, True)
 
 
 def test_a_claim_that_gets_its_devices_is_told_with_its_charge(world: World) -> None:

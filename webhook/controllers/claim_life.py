@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
-from webhook.facts.pending import NOTHING_KNOWN
+from webhook.facts.pending import NOTHING_KNOWN, ORDINARY
 from webhook.facts.placement import consumers
 from webhook.kube.claims import Claim
 from webhook.kube.snapshot import Snapshot
@@ -138,7 +138,7 @@ class ClaimLife:
             told = now if self._new and moment.at - moment.begun >= WAITED else None
             wait = self._waits[uid] = _Wait(moment, reason, now + _until_told(moment), told)
         wait.moment, wait.left = moment, None
-        if moment.reason != wait.reason:
+        if moment.reason != wait.reason and moment.reason not in ORDINARY:
             wait.due = min(wait.due, now if wait.told is None else wait.told + FIRST)
 
     def _due(self, wait: _Wait) -> Moment:

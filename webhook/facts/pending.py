@@ -11,13 +11,15 @@ from webhook.facts.drivers import claim_drivers
 from webhook.facts.pool_survey import Reason
 from webhook.facts.waiting import Waiting
 from webhook.facts.waits import wanted_since
-from webhook.facts.zone_choice import Choosing
+from webhook.facts.zone_choice import RULE, Choosing
 from webhook.kube.claims import Claim
 from webhook.kube.core import GATE, Pod
 from webhook.kube.snapshot import Snapshot
 
 NOTHING_KNOWN = "unscheduled"
 NO_DEVICE = "no-device-yet"
+# What any claim may wait for, most of them a moment: the scheduler, and the guard's own look for room in a zone.
+ORDINARY = frozenset({NOTHING_KNOWN, RULE})
 
 
 class Pending(Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from webhook.facts.account import add
-from webhook.facts.pending import NOTHING_KNOWN
+from webhook.facts.pending import ORDINARY
 from webhook.kube.node_ledger import BookedCharge, quantity
 from webhook.kube.quantity import Number
 
@@ -65,7 +65,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     @property
     def notable(self) -> bool:
         """Whether people are told: every claim waits, most of them a moment and for nothing in particular."""
-        return self.kind != "settled" or self.reason != NOTHING_KNOWN or self.at - self.begun >= WAITED
+        return self.kind != "settled" or self.reason not in ORDINARY or self.at - self.begun >= WAITED
 
     @property
     def amounts(self) -> Mapping[str, str]:
