@@ -77,6 +77,16 @@ def test_what_is_told_again_is_counted_whoever_else_counts() -> None:
     assert (stored["firstTimestamp"], stored["lastTimestamp"]) == ("2026-11-30T12:00:00Z", "2026-11-30T12:03:00Z")
 
 
+def test_a_count_is_no_larger_than_it_can_be() -> None:
+    """Whoever writes events in a namespace may write one under our name first."""
+    api, made = Memory(), event(POD, "A", "m", NOW, once=True)
+    path = f"/api/v1/namespaces/ns/events/{made['metadata']['name']}"
+    asyncio.run(tell(api, {**made, "count": 2**31 - 2}))  # type: ignore[arg-type]
+    for _ in range(3):
+        asyncio.run(tell_again(api, made))  # type: ignore[arg-type]
+    assert api.objects[path]["count"] == 2**31 - 1
+
+
 def test_what_cannot_be_counted_is_an_error() -> None:
     api = Memory()
     api.fail = 1

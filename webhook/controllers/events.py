@@ -17,6 +17,8 @@ from webhook.kube.raw import Json, integer, mapping, text
 
 # The namespace of events about objects that have none, and how long a message is shown.
 CLUSTER, _LONGEST = "default", 1024
+# What a count can be.
+_MOST_TIMES = 2**31 - 1
 # How often an event is counted again that others count at the same time.
 _TRIES = 5
 _NEEDLESS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY})
@@ -122,7 +124,7 @@ def _counted(stored: Json, made: Json) -> Json:
         metadata["annotations"] = notes
     return {
         "metadata": metadata,
-        "count": integer(stored.get("count")) + made["count"],
+        "count": min(integer(stored.get("count")) + made["count"], _MOST_TIMES),
         # Another replica may have seen it later, and told it before.
         "lastTimestamp": max(text(stored.get("lastTimestamp")), made["lastTimestamp"]),
         "message": made["message"],
