@@ -18,6 +18,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from tests.bench import fleet
+from webhook.admission.record import Record
 from webhook.cluster.files import Cluster
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot, build
@@ -262,3 +263,24 @@ def test_an_allocation_that_is_allowed_is_logged_and_no_other_write(tmp_path: Pa
     )
     assert line["trace"] == line["claimUID"].replace("-", "")
     assert any(each.startswith("cpu: 62 allocatable") for each in line["sums"])
+
+
+def test_a_refusal_counts_whatever_becomes_of_its_telling(tmp_path: Path) -> None:
+    objects = tmp_path / "fleet.json"
+    full = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "full", "namespace": "bench", "uid": "u-full"}}
+    requests = {"requests": {"cpu": "59500m"}}
+    full |= {"spec": {"nodeName": fleet.name(3), "containers": [{"name": "c", "image": "i", "resources": requests}]}}
+    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*fleet.cluster(4), full]}))
+    log = Log(io.StringIO())
+    service = Service(PolicyStore([shipped()]), Cluster([str(objects)]), log, lambda: NOW)
+
+    def broken(record: Record) -> None:
+        raise ValueError(record.rule)
+
+    service.on_record.append(broken)
+    review = fleet.allocation_review(2, 3)
+    with pytest.raises(ValueError, match="node-overcommit"):
+        answered(service, "validate", json.dumps(review).encode())
+    log.close()
+    uid = review["request"]["object"]["metadata"]["uid"]
+    assert service.allocations.refused == {uid: "node-overcommit"}

@@ -230,13 +230,16 @@ class Service:
         )
 
     def _tell(self, verdict: Verdict, answer: Answer, reserved: Reserved | None, parent: str, seconds: float) -> None:
-        if of_interest(verdict):
-            record = Record(verdict, answer, self.clock(), seconds, reserved, parent)
-            for told in self.on_record:
-                told(record)
-        self.allocations.judged(verdict, answer.allowed)
-        self.slice_reviews.judged(verdict)
-        verdict.evaluation.facts.release()
+        try:
+            if of_interest(verdict):
+                record = Record(verdict, answer, self.clock(), seconds, reserved, parent)
+                for told in self.on_record:
+                    told(record)
+        finally:
+            # What was decided counts, however it is told.
+            self.allocations.judged(verdict, answer.allowed)
+            self.slice_reviews.judged(verdict)
+            verdict.evaluation.facts.release()
 
     def _count(self, record: Record) -> None:
         trace = claim_trace(record.verdict)
