@@ -129,16 +129,17 @@ def within(nodes: int) -> None:
 
 @contextmanager
 def beside(service: Service, world: World, nodes: int, shares: list[float]) -> Iterator[None]:
-    """Somebody scrapes every second, and the gauges are kept up, as in a server; ``shares`` is told which part of its
-    time that works.
+    """Somebody scrapes every second, and the gauges are kept up, as in a server; ``shares`` is told of each look which
+    part of the time until the next one it works.
     """
     stop = threading.Event()
 
     def keeps() -> None:
-        begun = time.perf_counter()
-        while not stop.wait(service.gauges.keep()):
-            pass
-        shares.append(time.thread_time() / (time.perf_counter() - begun))
+        rests = 0.0
+        while not stop.wait(rests):
+            begun, worked = time.perf_counter(), time.thread_time()
+            rests = service.gauges.keep()
+            shares.append((time.thread_time() - worked) / (time.perf_counter() - begun + rests))
 
     def scrapes() -> None:
         while not stop.wait(1.0):

@@ -5,6 +5,7 @@ escaped, or has no line.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from prometheus_client.utils import floatToGoString
 
@@ -25,10 +26,19 @@ def heading(name: str, text: str) -> bytes:
 
 def series(name: str, labels: Mapping[str, str]) -> str | None:
     """The line of a sample up to its value; None where a label is longer than any name, or no text that can be sent."""
-    if any(not showable(value) for value in labels.values()):
-        return None
-    listed = ",".join([f'{key}="{value.translate(_ESCAPES)}"' for key, value in sorted(labels.items())])
-    return f"{PREFIX}{name}{{{listed}}} "
+    listed: list[str] = []
+    for key in sorted(labels):
+        label = _label(key, labels[key])
+        if label is None:
+            return None
+        listed.append(label)
+    return f"{PREFIX}{name}{{{','.join(listed)}}} "
+
+
+# Lines of one node have its name in common, and those of all nodes their resources.
+@lru_cache(maxsize=1024)
+def _label(key: str, value: str) -> str | None:
+    return f'{key}="{value.translate(_ESCAPES)}"' if showable(value) else None
 
 
 def showable(value: str) -> bool:
