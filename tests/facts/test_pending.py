@@ -85,7 +85,8 @@ def test_what_is_told_of_a_claim_that_waits() -> None:
     found = {each.claim.name: each.text for each in pending(snapshot.claims.values(), snapshot, NOW, {"uid-c1": "x"})}
     assert found == {
         "c1": "x: has a refusal of its last allocation, needs one that the guard allows",
-        "c2": "unscheduled: has no allocation, needs one by the scheduler; no hold, pool or refusal that is known of keeps it back",
+        "c2": "unscheduled: has no allocation, needs one by the scheduler; no hold, pool or refusal that is known of "
+        "keeps it back",
     }
 
 
