@@ -297,6 +297,13 @@ def test_a13_a_claim_of_the_node_before_is_not_charged_to_the_new_one() -> None:
     assert (made.account.uid, made.charges, rules(made)) == ("u2", (), [("c1", "node-replaced")])
 
 
+def test_a13_a_claim_that_was_made_after_the_node_is_charged_whatever_the_clock_of_its_scheduler_says() -> None:
+    late = allocated("c1", shared(), at="0002-01-01T00:00:00Z")
+    late["metadata"]["creationTimestamp"] = "2026-01-03T00:00:00Z"
+    made = page(world(node(created="2026-01-02T00:00:00Z", uid="u2"), slice_of(GRP), late))
+    assert (len(made.charges), rules(made)) == (1, [])
+
+
 def test_b10_a_pool_name_on_two_nodes_is_two_accounts() -> None:
     slices = [slice_of(GRP, name=f"s-{name}", pool="shared", nodeName=name) for name in ("n1", "n2")]
     held = shared()

@@ -16,10 +16,19 @@ def waited(claim: Claim, snapshot: Snapshot) -> float | None:
     """The seconds that ``claim`` waited for the allocation that it has; None where nothing tells. A claim that was made
     ahead of its pods waits from the first of them on that is known.
     """
-    end = instant(claim.allocation.timestamp) if claim.allocation is not None else None
+    end = allocated_at(claim)
     begin = wanted_since(claim, consumers(claim, snapshot))
     # Clocks differ: what came before it was wanted did not wait.
     return None if end is None or begin is None else max(0.0, (end - begin).total_seconds())
+
+
+def allocated_at(claim: Claim) -> datetime | None:
+    """When ``claim`` got the allocation that it has; None without one, and where that does not tell. Who allocates says
+    when, by a clock that may be behind: no claim is allocated before the API server made it.
+    """
+    told = instant(claim.allocation.timestamp) if claim.allocation is not None else None
+    made = instant(claim.created)
+    return told if told is None or made is None else max(told, made)
 
 
 def waiting_for(claim: Claim, snapshot: Snapshot, now: datetime) -> float | None:

@@ -9,8 +9,8 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from webhook.facts.pending import NOTHING_KNOWN, Pending, pending
-from webhook.facts.times import duration, instant
-from webhook.facts.waits import wanted_since
+from webhook.facts.times import duration
+from webhook.facts.waits import allocated_at, wanted_since
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.finding import one_line
@@ -54,10 +54,8 @@ def settled(claim: Claim, pods: Sequence[Pod], now: datetime) -> Moment:
     """That ``pods`` wait no more for ``claim``, which has its devices. For what they waited, :func:`because` adds."""
     allocation = claim.allocation
     assert allocation is not None, claim.key
-    # The clock of who allocates may be ahead, and behind: nothing is allocated before it is made.
-    made = instant(claim.created)
-    allocated = instant(allocation.timestamp) or now
-    until = min(allocated if made is None else max(allocated, made), now)
+    # The clock of who allocates may be ahead.
+    until = min(allocated_at(claim) or now, now)
     begun = min(wanted_since(claim, pods) or until, until)
     drivers = tuple(dict.fromkeys(each.driver for each in allocation.results))
     over = _moment("settled", claim, pods, begun, until, "", NOTHING_KNOWN, drivers)

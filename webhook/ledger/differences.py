@@ -6,6 +6,7 @@ from webhook.facts.account import Account, Amounts, bookable, rounded
 from webhook.facts.footprint import footprint
 from webhook.facts.placement import claim_node
 from webhook.facts.times import instant
+from webhook.facts.waits import allocated_at
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node
 from webhook.kube.finding import Finding
@@ -69,7 +70,7 @@ def left_behind(claim: Claim, made: ClaimCharges, node: Node) -> bool:
     created = instant(node.created) if node.created else None
     if created is None or made.state == "bound":
         return False
-    allocated = instant(claim.allocation.timestamp if claim.allocation else "")
+    allocated = allocated_at(claim)
     return allocated is not None and allocated < created
 
 
