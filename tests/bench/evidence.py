@@ -30,9 +30,10 @@ from tests.bench import fleet, load
 from tests.bench.__main__ import row
 from tests.telemetry.receiver import decode
 from webhook.facts.times import instant
-from webhook.server import run as running
-from webhook.server.run import Settings, serve
+from webhook.server import serve as serving
+from webhook.server.serve import serve
 from webhook.server.service import Service
+from webhook.server.settings import Settings
 from webhook.telemetry.spans import REVIEW
 
 NODES, BODIES, ROUNDS, SECONDS, CONNECTIONS = 100, range(0, 100, 2), 9, 1.0, 8
@@ -75,7 +76,7 @@ def guard(folder: str, kind: str, core: str, receiver: str, ratio: str) -> None:
     if kind in ("on", "traces"):
         more |= {"otlp_endpoint": f"http://127.0.0.1:{receiver}", "trace_ratio": float(ratio)}
     if kind not in ("on", "log"):
-        running.Service = Silent  # type: ignore[misc]
+        serving.Service = Silent  # type: ignore[misc]
     serve(Settings(**{**{name: getattr(settings, name) for name in settings.__slots__}, **more}))  # type: ignore[arg-type]
 
 

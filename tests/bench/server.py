@@ -14,8 +14,9 @@ from webhook.admission.action import Answer
 from webhook.admission.decode import decode
 from webhook.admission.respond import respond
 from webhook.cluster.files import Cluster
-from webhook.server.run import Settings, run
+from webhook.server.run import run
 from webhook.server.service import Reply, Service
+from webhook.server.settings import Settings
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 

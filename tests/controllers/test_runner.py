@@ -21,7 +21,7 @@ from webhook.controllers.clock import ServerClock
 from webhook.controllers.gates import WAITING
 from webhook.controllers.runner import REFUSED, Check, Controllers, asks
 from webhook.facts.times import stamp
-from webhook.server.run import Settings
+from webhook.server.settings import Settings
 from webhook.store.policies import PolicyStore, shipped
 from webhook.telemetry.log import Log
 

@@ -147,9 +147,9 @@ WRONG = """
 import sys
 from datetime import timedelta
 from webhook.cli import main
-from webhook.server import run
+from webhook.server import run, serve
 right, wrong = run._now, timedelta(days=float(sys.argv.pop(1)))
-run._now = lambda: right() + wrong
+run._now = serve._now = lambda: right() + wrong
 main()
 """
 

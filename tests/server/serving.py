@@ -19,7 +19,8 @@ import httpx
 _PROGRAM = """
 import sys
 from pathlib import Path
-from webhook.server.run import Settings, serve
+from webhook.server.serve import serve
+from webhook.server.settings import Settings
 folder = Path(sys.argv[1])
 serve(Settings(folder / "certs", [str(folder / "cluster")], [str(folder / "policies")], "127.0.0.1", 0, 0))
 """

@@ -20,7 +20,7 @@ from tests.telemetry.receiver import Receiver
 from webhook.cluster.files import Cluster
 from webhook.server import app
 from webhook.server.app import build
-from webhook.server.run import _trace
+from webhook.server.serve import _trace
 from webhook.server.service import Reply, Service
 from webhook.store.policies import PolicyStore
 from webhook.telemetry.log import Log

@@ -186,7 +186,7 @@ def test_tracing_that_is_switched_off_sends_nothing(monkeypatch: pytest.MonkeyPa
 def test_without_a_receiver_nothing_is_imported_for_it() -> None:
     script = (
         "import sys\n"
-        "import webhook.server.run\n"
+        "import webhook.server.serve\n"
         "from webhook.telemetry.tracing import Tracing\n"
         "tracing = Tracing(None)\n"
         "assert tracing.span('x', '1' * 32, None, None, {}) is None\n"

@@ -228,8 +228,9 @@ def serve(
     from webhook.cluster.access import CannotConnect, NoCluster
     from webhook.policy.compile import PolicyErrors
     from webhook.server.audit import BadTokenFileError, read_token
-    from webhook.server.run import CannotListenError, Settings
-    from webhook.server.run import serve as run
+    from webhook.server.run import CannotListenError
+    from webhook.server.serve import serve as run
+    from webhook.server.settings import Settings
     from webhook.store.journal import JournalInUseError, limits
     from webhook.telemetry.tracing import CannotTraceError
 
