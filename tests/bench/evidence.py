@@ -165,7 +165,8 @@ def throughput(folder: Path, core: int, bodies: dict[str, list[bytes]]) -> None:
     costs: dict[tuple[str, str], list[float]] = {}
     tails: dict[tuple[str, str], list[float]] = {}
     with receiving(folder) as receiver:
-        servers = {kind: Serving(folder, kind, core, receiver, 0.1) for kind in KINDS}
+        ratio = Settings(folder).trace_ratio
+        servers = {kind: Serving(folder, kind, core, receiver, ratio) for kind in KINDS}
         for number in range(ROUNDS + 1):
             for what, texts in bodies.items():
                 for kind in KINDS if number % 2 else reversed(KINDS):

@@ -42,7 +42,7 @@ def test_a_reader_that_stands_still_stops_nobody_and_what_was_dropped_is_counted
     for number in range(5000):
         log.write("info", "line", number=number)
     stream.free.set()
-    while not log._lines.empty():
+    while log._lines:
         stream.free.wait(0.01)
     log.write("info", "last")
     log.close()

@@ -166,7 +166,7 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 @click.option(
     "--trace-ratio",
     type=Ratio(),
-    default=0.1,
+    default=0.05,
     show_default=True,
     help="Of how many claims and pods all spans are sent; those in trouble always are.",
 )

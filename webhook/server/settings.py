@@ -48,6 +48,6 @@ class Settings:
     record_ratio: float = 0.02
     otlp_endpoint: str | None = None
     otlp_protocol: Protocols = "http/protobuf"
-    trace_ratio: float = 0.1
+    trace_ratio: float = 0.05
     audit_token: Path | None = None
     audit_log: Path | None = None
