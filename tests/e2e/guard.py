@@ -6,6 +6,7 @@ import itertools
 import json
 import ssl
 import sys
+import time
 from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ import httpx
 from certs.files import ensure
 from tests.e2e.client import ApiError, Client, Json
 from tests.e2e.processes import Process, free_port, until
+from webhook.telemetry.log import GATHER
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {"validate": "validatingwebhookconfigurations", "mutate": "mutatingwebhookconfigurations"}
@@ -106,7 +108,8 @@ class Guard:
         return total
 
     def lines(self, **fields: object) -> list[Json]:
-        """The lines of its log that have these fields."""
+        """The lines of its log that have these fields: all that were told when it is asked."""
+        time.sleep(2 * GATHER)
         found = []
         for text in self.process.log.read_text().splitlines():
             try:

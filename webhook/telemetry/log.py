@@ -16,8 +16,9 @@ Level = Literal["info", "warning", "error"]
 # A reader of standard error that stands still must not stop admission: what does not fit is dropped and counted.
 _QUEUED = 2048
 
-# Seconds: nobody who reads a log sees a line the sooner, and a server that is killed loses no more than that.
-_GATHER = 0.05
+# Seconds that what follows a line waits for more: nobody who reads a log sees it the sooner, and a server that is
+# killed loses no more than that.
+GATHER = 0.05
 
 _encode = json.JSONEncoder(default=str).encode
 
@@ -59,8 +60,6 @@ class Log:
         ended = False
         while not ended:
             self._news.wait()
-            # One write for what comes together: each wakes this thread, which keeps the event loop from going on.
-            time.sleep(_GATHER)
             self._news.clear()
             ended = self._ended
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
@@ -69,3 +68,6 @@ class Log:
                 self._stream.flush()
             except (OSError, ValueError):  # a closed pipe: nobody reads any more
                 return
+            # One write for what comes then: each wakes this thread, which keeps the event loop from going on.
+            if not ended:
+                time.sleep(GATHER)
