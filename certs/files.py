@@ -27,6 +27,8 @@ from certs.renewal import due
 from certs.secret import PRIVATE, complete, material, parts
 
 _CURRENT = "..data"
+# How often files that are replaced while they are read are read again.
+_TRIES = 5
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -147,6 +149,21 @@ def read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
 
 
 def _parts(folder: Path) -> dict[str, bytes]:
+    """The files that there are, of one state of the folder: read again where they were replaced meanwhile."""
+    for left in reversed(range(_TRIES)):
+        before = signature(folder)
+        try:
+            found = _present(folder)
+        except CertificateError:
+            if not left or signature(folder) == before:
+                raise
+            continue
+        if signature(folder) == before:
+            break
+    return found
+
+
+def _present(folder: Path) -> dict[str, bytes]:
     try:
         if folder.exists() and not folder.is_dir():
             raise CertificateError(folder, "is a file, needs to be a folder")

@@ -252,6 +252,23 @@ def test_a_reader_never_sees_half_a_pair_while_pairs_are_replaced(made: Path) ->
     assert len(seen) > 1
 
 
+def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of an authority to come go away when it has come, after they were seen and before they are read."""
+    steady = read(made)
+    files.write(made, announce(steady, NOW))
+    real, seen = files._bytes, list[str]()
+
+    def slow(path: Path) -> bytes:
+        seen.append(path.name)
+        if seen == ["ca.crt"]:
+            files.write(made, steady)
+        return real(path)
+
+    monkeypatch.setattr(files, "_bytes", slow)
+    assert parts(read(made)) == parts(steady)
+    assert seen.count("ca.crt") == 2
+
+
 def test_a_change_is_seen_by_stat_alone(made: Path, tmp_path: Path) -> None:
     extra = tmp_path / "clients.crt"
     last = signature(made, extra)
