@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class Cluster:
         self.release, self.minor, self.url = plane.release, plane.minor, plane.url
         self._created: list[str] = []
         self._clients: dict[str, Client] = {}
+        self._making = threading.Lock()
         self._guards: list[Guard] = []
         self._recorders: list[Recorder] = []
         self.as_admin = self.client("admin", "system:masters")
@@ -41,9 +43,14 @@ class Cluster:
 
     def client(self, user: str, *groups: str) -> Client:
         """A client with a certificate for ``user`` in ``groups``."""
-        if user not in self._clients:
-            self._clients[user] = self.plane.client(user, *groups, created=self._created)
-        return self._clients[user]
+        return self._client(user, lambda: self.plane.client(user, *groups, created=self._created))
+
+    def _client(self, name: str, make: Callable[[], Client]) -> Client:
+        """The one client of that name, which is closed at the end; any thread may ask for it first."""
+        with self._making:
+            if name not in self._clients:
+                self._clients[name] = make()
+            return self._clients[name]
 
     @property
     def as_scheduler(self) -> Client:
@@ -86,18 +93,13 @@ class Cluster:
 
     def token_client(self, token: str) -> Client:
         """A client that shows ``token``."""
-        if token not in self._clients:
-            self._clients[token] = self.plane.token_client(token, self._created)
-        return self._clients[token]
+        return self._client(token, lambda: self.plane.token_client(token, self._created))
 
     def impersonated(self, user: str, *groups: str, extra: Sequence[tuple[str, str]] = ()) -> Client:
         """The administrator standing for ``user`` in ``groups``, with the values ``extra`` as (key, value)."""
         headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
         headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for key, value in extra]
-        name = repr(headers)
-        if name not in self._clients:
-            self._clients[name] = self.plane.impersonating(*headers, created=self._created)
-        return self._clients[name]
+        return self._client(repr(headers), lambda: self.plane.impersonating(*headers, created=self._created))
 
     # Objects
 
