@@ -171,13 +171,14 @@ def test_a_pod_waits_although_the_node_is_free_again(cluster: Cluster) -> None:
 
 
 def _waits(cluster: Cluster, turn: int) -> bool:
-    """Whether the pod of this turn waited until the node changed. It is tried at once where something else changed
-    while it was being looked at: a claim of an earlier turn that ends, or labels that a controller gives a new node.
+    """Whether the pod of this turn waited until the node changed. It does not where something else changes just while
+    it is being looked at: a claim of a pod that ended, in any namespace, or a node that a controller labels.
     """
     blocker, claim, waiting = f"blocker-{turn}", f"c{turn}", f"p{turn}"
     cluster.pod(blocker, cpu="6")
     cluster.scheduled(blocker)
     cpu_claim(cluster, claim, 6)
+    _quiet(cluster)
     cluster.pod(waiting, claims=[claim])
     assert "Insufficient cpu" in eventually(lambda: cluster.events(waiting, "FailedScheduling"))[0]
     cluster.delete("Pod", blocker)
@@ -191,6 +192,22 @@ def _waits(cluster: Cluster, turn: int) -> bool:
     cluster.delete("Pod", waiting)
     cluster.delete("ResourceClaim", claim)
     return waited
+
+
+def _quiet(cluster: Cluster) -> None:
+    """Wait until nothing that wakes pods changes any longer. The controller that ends claims makes 20 writes a second,
+    and tests before this one may have left it a hundred.
+    """
+
+    def versions() -> set[tuple[str, str]]:
+        lists = (cluster.as_admin.items(path(kind)) for kind in ("ResourceClaim", "ResourceSlice", "Node", "Pod"))
+        return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for items in lists for each in items}
+
+    def unchanged() -> bool:
+        seen = versions()
+        return steady(lambda: versions() == seen, during=1)
+
+    eventually(unchanged, within=60)
 
 
 def test_preemption_gives_back_what_claims_cost(cluster: Cluster) -> None:
