@@ -46,7 +46,7 @@ def allocation(*devices: str, name: str = "c1", **fields: Any) -> Json:
     return claim(name, results=results, reserved=[pod_ref()], **fields)
 
 
-def allowed(judge: Service, obj: Json, old: Json | None = None) -> bool:
+def allowed(judge: Service, obj: Json, old: Json | None = None, dry_run: bool = False) -> bool:
     request = {
         "uid": "r1",
         "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"},
@@ -58,6 +58,7 @@ def allowed(judge: Service, obj: Json, old: Json | None = None) -> bool:
         "userInfo": {"username": "system:kube-scheduler"},
         "object": obj,
         "oldObject": claim(obj["metadata"]["name"]) if old is None else old,
+        "dryRun": dry_run,
         "options": {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
@@ -109,6 +110,26 @@ def test_a_charge_that_would_be_made_twice(tmp_path: Path) -> None:
     assert not allowed(judge, allocation("a"))
     assert value(judge, 'duplicate_charges_refused_total{driver="d.example"}') == "1.0"
     assert judge.allocations.refusals() == {"d.example": (1, 0)}
+
+
+def test_a_dry_run_is_judged_and_not_counted(tmp_path: Path) -> None:
+    match = [{"matchAttribute": "resource.kubernetes.io/numaNode"}]
+    broken = allocation("a", "b", constraints=match)
+    for objs in ([], [ledger(charge("a", amount="3", of=digest(core("a"))) | {"shareID": ""})]):
+        judge = service(tmp_path, CORES, *objs)
+        assert not allowed(judge, broken, dry_run=True)
+        assert judge.allocations.refusals() == {}
+        assert judge.allocations.refused == {}
+        assert value(judge, "numa_placement_checks_total{") == ""
+        assert value(judge, "duplicate_charges_refused_total{") == ""
+        assert value(judge, 'claims_pending{driver="d.example",reason="unscheduled"}') == "1.0"
+
+
+def test_a_dry_run_ends_no_wait(tmp_path: Path) -> None:
+    judge = service(tmp_path, slice_of(core("a"), core("big", cpus="9")))
+    assert not allowed(judge, allocation("big"))
+    assert allowed(judge, allocation("a"), dry_run=True)
+    assert set(judge.allocations.refused) == {"uid-c1"}
 
 
 def test_only_so_many_refusals_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

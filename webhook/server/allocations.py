@@ -40,9 +40,13 @@ class Allocations:
         return {driver: (duplicates[driver], unfit[driver]) for driver in duplicates.keys() | unfit.keys()}
 
     def judged(self, verdict: Verdict, allowed: bool) -> None:
-        """Count what ``verdict`` says of an allocation, if it is about one; ``allowed`` is what was answered."""
+        """Count what ``verdict`` says of an allocation, if it is about one; ``allowed`` is what was answered. A dry run
+        allocates nothing: nobody waits for what it was refused.
+        """
         claim = vars(verdict.evaluation.facts).get("claim")
         if claim is None or verdict.request.sub_resource != "status" or not claim.allocating:
+            return
+        if verdict.request.dry_run:
             return
         trace = claim_trace(verdict)
         broken = any(each.rule == "numa-constraint-broken" for each in claim.constraint_problems)
