@@ -54,9 +54,13 @@ def events(api: Memory) -> list[tuple[str, str, str]]:
 
 def with_rollout(status: Json | None = None) -> Memory:
     api = Memory()
-    made = rollout(DRIVER, stage="Canary")
-    api.put(f"{PATH}/{DRIVER}", {**made, "metadata": {"name": DRIVER, "uid": "u"}, "status": status or {}})
+    put(api, status or {})
     return api
+
+
+def put(api: Memory, status: Json, uid: str = "u") -> None:
+    made = rollout(DRIVER, stage="Canary")
+    api.put(f"{PATH}/{DRIVER}", {**made, "metadata": {"name": DRIVER, "uid": uid}, "status": status})
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,46 @@ def test_nothing_is_counted_before_the_leader_looks_at_the_stage() -> None:
     api.put(f"{PATH}/{DRIVER}", {**api.objects[f"{PATH}/{DRIVER}"], "status": {**BEGUN}})
     looks(controller)
     assert api.objects[f"{PATH}/{DRIVER}"]["status"]["duplicates"] == 1
+
+
+def test_what_was_refused_before_the_rollout_was_made_is_none_of_its() -> None:
+    api, counts = Memory(), {DRIVER: (1, 7)}
+    controller = observed(api)
+    controller.refusals = lambda: counts
+    looks(controller)
+    put(api, BEGUN)
+    looks(controller)
+    assert api.objects[f"{PATH}/{DRIVER}"]["status"] == BEGUN
+    counts[DRIVER] = (1, 9)
+    looks(controller, 2)
+    assert api.objects[f"{PATH}/{DRIVER}"]["status"] == {**BEGUN, "duplicates": 0, "zoneFailures": 2}
+
+
+@pytest.mark.parametrize("seen_gone", [True, False])
+def test_a_rollout_that_is_made_anew_begins_with_none(seen_gone: bool) -> None:
+    api, counts = with_rollout(), {DRIVER: (0, 3)}
+    controller = observed(api)
+    controller.refusals = lambda: counts
+    # None is written of these: the leader has not begun.
+    looks(controller)
+    del api.objects[f"{PATH}/{DRIVER}"]
+    if seen_gone:
+        looks(controller)
+    put(api, BEGUN, uid="another")
+    looks(controller, 2)
+    assert api.objects[f"{PATH}/{DRIVER}"]["status"] == BEGUN
+    counts[DRIVER] = (0, 4)
+    looks(controller)
+    assert api.objects[f"{PATH}/{DRIVER}"]["status"]["zoneFailures"] == 1
+
+
+def test_nothing_is_written_to_one_that_the_view_does_not_know() -> None:
+    api = Memory()
+    put(api, BEGUN, uid="another")
+    controller = Observed(api, World(with_rollout(BEGUN)), Log(io.StringIO()), lambda: NOW)  # type: ignore[arg-type]
+    controller.refusals = lambda: {DRIVER: (0, 2)}
+    looks(controller)
+    assert api.objects[f"{PATH}/{DRIVER}"]["status"] == BEGUN
 
 
 class Refusing(Memory):

@@ -15,7 +15,7 @@ from webhook.controllers.events import event, tell
 from webhook.controllers.rollout_status import PATH, Carried
 from webhook.kube.raw import Json, integer, mapping, text
 from webhook.kube.release import NODE_ALLOCATABLE
-from webhook.kube.rollout import API_VERSION
+from webhook.kube.rollout import API_VERSION, DriverRollout
 from webhook.kube.snapshot import Snapshot
 from webhook.telemetry.log import Log
 
@@ -50,6 +50,8 @@ class Observed:
         self._clock = clock
         self._untold: dict[str, str] = {}
         self._written: dict[str, Refusals] = {}
+        # By driver the DriverRollout, by UID, and the refusals of the last look.
+        self._seen: dict[str, tuple[str, Refusals]] = {}
         self._problem = ""
         self.carried: Carried = lambda: (None, "")
         self.dropped: Callable[[Snapshot], Mapping[str, str]] = lambda _: {}
@@ -71,7 +73,8 @@ class Observed:
     async def look(self) -> str:
         """Tell what is new; the first problem, empty without one. What could not be told is told later."""
         problem = ""
-        snapshot = self._cluster.snapshot
+        # In this order: what is refused of a DriverRollout that is made in between is its.
+        refusals, snapshot = self.refusals(), self._cluster.snapshot
         self._untold.update(self.dropped(snapshot))
         kept, _ = self.carried()
         if kept is not None:
@@ -82,12 +85,19 @@ class Observed:
                 del self._untold[driver]
             except (ApiError, Unreachable) as error:
                 problem = problem or f"{driver}: {error}"
-        for driver, counted in self.refusals().items():
+        for driver, counted in refusals.items():
+            rollout = snapshot.rollouts.get(driver)
+            uid = "" if rollout is None else rollout.uid
+            known, last = self._seen.get(driver, (uid, (0, 0)))
+            if uid != known:
+                # What was refused before a DriverRollout was made is none of its.
+                self._written[driver] = last
+            self._seen[driver] = uid, counted
             before = self._written.get(driver, (0, 0))
-            if counted == before or driver not in snapshot.rollouts:
+            if rollout is None or counted == before:
                 continue
             try:
-                if await self._count(driver, counted[0] - before[0], counted[1] - before[1]):
+                if await self._count(rollout, counted[0] - before[0], counted[1] - before[1]):
                     self._written[driver] = counted
             except (ApiError, Unreachable) as error:
                 problem = problem or f"{driver}: {error}"
@@ -113,20 +123,21 @@ class Observed:
             if error.status != HTTPStatus.CONFLICT:
                 raise
 
-    async def _count(self, driver: str, duplicates: int, failures: int) -> bool:
+    async def _count(self, rollout: DriverRollout, duplicates: int, failures: int) -> bool:
         """Add to what is counted for the present stage; False when that is to be tried again."""
+        path = f"{PATH}/{rollout.driver}"
         try:
-            obj = await self._api.get(f"{PATH}/{driver}")
-            status = mapping(obj.get("status"))
-            if not status.get("observedSince"):
-                # The leader begins to count for a stage.
+            obj = await self._api.get(path)
+            status, metadata = mapping(obj.get("status")), mapping(obj.get("metadata"))
+            if not status.get("observedSince") or metadata.get("uid") != rollout.uid:
+                # The leader begins to count for a stage; and the view soon shows what has another one's name.
                 return False
             made = {
                 "duplicates": integer(status.get("duplicates")) + duplicates,
                 "zoneFailures": integer(status.get("zoneFailures")) + failures,
             }
-            metadata = {"resourceVersion": text(mapping(obj.get("metadata")).get("resourceVersion"))}
-            await self._api.patch(f"{PATH}/{driver}/status", {"metadata": metadata, "status": made}, "merge")
+            version = {"resourceVersion": text(metadata.get("resourceVersion"))}
+            await self._api.patch(f"{path}/status", {"metadata": version, "status": made}, "merge")
         except ApiError as error:
             if error.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 return False
