@@ -11,6 +11,7 @@ from webhook.cel.types import StructType
 from webhook.kube.admission import raw_request, read_request
 from webhook.kube.finding import Finding
 from webhook.kube.release import Release
+from webhook.kube.rollout import API_VERSION
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
 from webhook.policy.fact import Fact, fact, known, struct
@@ -125,6 +126,33 @@ def test_the_node_and_its_account() -> None:
     assert facts.ledger.known
     nowhere = facts_of({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {}})
     assert (nowhere.node, nowhere.ledger.known, nowhere.ledger.resources) == (None, False, {})
+
+
+@pytest.mark.parametrize(
+    ("hold", "stands"),
+    [
+        (None, False),
+        ({}, True),
+        ({"until": "2026-11-29T12:00:01Z"}, True),
+        ({"until": "2026-11-29T12:00:00Z"}, False),
+        ({"badMappings": ["sha256:" + "a" * 64]}, True),
+        ({"badMappings": ["sha256:" + "a" * 64], "until": "2026-11-29T12:00:00Z"}, False),
+    ],
+)
+def test_a_driver_is_held_until_its_hold_ends(hold, stands) -> None:
+    spec = {} if hold is None else {"hold": {"reason": "books half", **hold}}
+    rollout = {"apiVersion": API_VERSION, "kind": "DriverRollout", "metadata": {"name": "d"}, "spec": spec}
+    of_slice = write("ResourceSlice", rollout, spec={"driver": "d", "pool": {"name": "n1"}}).driver
+    results = [{"request": "r", "driver": "d", "pool": "n1", "device": "a"}]
+    claim = write("ResourceClaim", rollout, status={"allocation": {"devices": {"results": results}}}).claim
+    assert claim is not None
+    for driver in (of_slice, *claim.rollouts):
+        assert (driver.held, driver.hold_reason) == (stands, "books half" if stands else "")
+
+
+def write(kind, *more, **fields) -> Facts:
+    obj = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "x", "namespace": "ns"}, **fields}
+    return facts_of(obj, cluster=[*CLUSTER, *more])
 
 
 def test_every_name_and_field_is_documented() -> None:

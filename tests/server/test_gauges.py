@@ -74,6 +74,13 @@ def test_pools_rollouts_revision_and_age() -> None:
     assert found["snapshot_age_seconds", "ResourceSlice"] == 0.25
 
 
+def test_a_hold_whose_time_is_over_holds_nobody() -> None:
+    held = fleet.rollout()
+    for until, stands in {"2026-11-21T09:00:01Z": 1, "2026-11-21T09:00:00Z": 0}.items():
+        held["spec"]["hold"] = {"reason": "books half", "until": until}
+        assert samples(held)["rollout_hold", f"cpu.{fleet.DOMAIN}"] == stands
+
+
 def test_what_is_wrong_with_policies_is_counted_while_it_lasts() -> None:
     bad = {"metadata": {"name": "a", "uid": "u"}, "spec": {"action": "Deny"}}
     assert samples()["policy_problems",] == 0

@@ -74,6 +74,13 @@ def held(rollout: DriverRollout | None, digests: frozenset[str], now: datetime) 
     )
 
 
+def standing(rollout: DriverRollout | None, now: datetime) -> bool:
+    """Whether a hold stands that has not ended, for all pools or for those with bad mappings."""
+    if rollout is None or rollout.hold is None:
+        return False
+    return held(rollout, rollout.hold.bad_mappings, now) is not None
+
+
 def barred(rollout: DriverRollout, nodes: Sequence[Node], name: str = "") -> Reason | None:
     """Why the stage does not let devices with costs be used on all of ``nodes``; ``name`` is that of the node where it
     has one, known or not.

@@ -118,9 +118,9 @@ class ClaimFact:
     @fact(list_of(DRIVER))
     def rollouts(self) -> list[DriverFact]:
         """What the operator tells about each of `claim.drivers`."""
-        snapshot = self._facts.snapshot
+        snapshot, now = self._facts.snapshot, self._facts.now
         node = snapshot.nodes.get(self.node)
-        return [DriverFact(name, snapshot.rollouts.get(name), node) for name in self.drivers]
+        return [DriverFact(name, snapshot.rollouts.get(name), node, now) for name in self.drivers]
 
     @fact(BOOL)
     def mapped(self) -> bool:

@@ -56,7 +56,7 @@ DOCS = {
     "driver": "What the operator tells about the slice's driver; null for other writes.",
     "claim": "The ResourceClaim of the write, or the claim that a ResourceClaimTemplate stands for; null for others.",
     "deviceClass": "The DeviceClass of the write; null for other writes.",
-    "pod": "The pod of the write: of pods, pods/status, or the known one of a binding; null for others.",
+    "pod": "The pod of the write: of pods, pods/status, pods/resize, or the known one of a binding; null for others.",
     "node": "The one node that the write is about (of nodes: as written); null where there is none or it is not known.",
     "ledger": "The account of that node, before the write.",
     "writer": "Who writes, by the `params` of the policy, and what is not theirs to write.",
@@ -152,7 +152,8 @@ class Facts:
         """See ``DOCS``."""
         if self.slice is None:
             return None
-        return DriverFact(self.slice.driver, self.snapshot.rollouts.get(self.slice.driver), self._known_node)
+        driver = self.slice.driver
+        return DriverFact(driver, self.snapshot.rollouts.get(driver), self._known_node, self.now)
 
     @Once
     def claim(self) -> ClaimFact | None:

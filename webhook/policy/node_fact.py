@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from webhook.cel import BOOL, STRING, list_of, map_of
 from webhook.facts.canary_labels import canary_label_problems
-from webhook.facts.rollout import qualifies
+from webhook.facts.rollout import qualifies, standing
 from webhook.kube.core import Node, read_node
 from webhook.kube.finding import Finding
 from webhook.kube.quantity import of_resource
@@ -76,10 +77,11 @@ class NodeFact:
 class DriverFact:
     """What the DriverRollout of a driver says; without one the stage is General."""
 
-    def __init__(self, name: str, rollout: DriverRollout | None, node: Node | None) -> None:
+    def __init__(self, name: str, rollout: DriverRollout | None, node: Node | None, now: datetime) -> None:
         self._name = name
         self._rollout = rollout
         self._node = node
+        self._now = now
 
     @fact(STRING)
     def name(self) -> str:
@@ -98,13 +100,14 @@ class DriverFact:
 
     @fact(BOOL)
     def held(self) -> bool:
-        """Whether a hold stands, for all pools or for those with bad mappings."""
-        return self._rollout is not None and self._rollout.hold is not None
+        """Whether a hold stands, for all pools or for those with bad mappings; one whose `until` is over does not."""
+        return standing(self._rollout, self._now)
 
     @fact(STRING)
     def hold_reason(self) -> str:
-        """The reason of the hold; empty without one."""
-        return self._rollout.hold.reason if self._rollout is not None and self._rollout.hold is not None else ""
+        """The reason of the hold that stands; empty without one."""
+        rollout = self._rollout
+        return rollout.hold.reason if rollout is not None and rollout.hold is not None and self.held else ""
 
     @fact(BOOL)
     def covers_node(self) -> bool:

@@ -17,6 +17,7 @@ from prometheus_client.core import Metric
 
 from webhook.facts.gates_found import GateEvidence, gate_state
 from webhook.facts.pending import pending
+from webhook.facts.rollout import standing
 from webhook.facts.waiting import Waiting
 from webhook.facts.zone_choice import Choosing
 from webhook.kube.snapshot import Snapshot
@@ -110,7 +111,8 @@ class Gauges:
     def _small(self, snapshot: Snapshot, now: datetime, pause: Callable[[], object]) -> Iterator[Metric]:
         rollouts = sorted(snapshot.rollouts.items())
         yield gauge("rollout_stage", "1 for the stage", ["driver", "stage"], [([d, r.stage], 1) for d, r in rollouts])
-        yield gauge("rollout_hold", "1 while held", ["driver"], [([d], int(r.hold is not None)) for d, r in rollouts])
+        rows: list[tuple[list[str], float]] = [([driver], standing(each, now)) for driver, each in rollouts]
+        yield gauge("rollout_hold", "1 while held", ["driver"], rows)
         states = [([each.name, each.state], 1) for each in gate_state(snapshot, self._evidence())]
         yield gauge("feature_gate", "1 for the state of the gate in the component", ["component", "state"], states)
         differences = dict.fromkeys(CATEGORIES, 0) | self._figures.differences
