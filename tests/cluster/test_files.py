@@ -71,8 +71,8 @@ def test_the_later_of_two_counts_and_is_told(tmp_path: Path) -> None:
     cluster = Cluster([first, second])
     assert cpu(cluster, "n1") == 3
     assert cluster.notes == [
-        f"{first}: document 2: Node n1 stands in document 1 too, the later one counts",
         f"{second}: Node n1 stands in {first} too, the later one counts",
+        f"{first}: document 2: Node n1 stands in document 1 too, the later one counts",
     ]
     assert cpu(Cluster([second, first]), "n1") == 2
 

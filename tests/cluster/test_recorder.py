@@ -86,6 +86,26 @@ def test_an_object_in_two_files_is_told_as_it_counts(tmp_path):
     assert kept.objects == []
 
 
+def test_of_an_object_that_is_there_more_than_once_nothing_is_told_but_what_counts(tmp_path):
+    # What is told before would be an earlier state, or a later one, of the same object.
+    write(tmp_path / "a.json", node("n1", "1"), node("n1", "2"), node("n2", "3"))
+    write(tmp_path / "b.json", node("n1", "4"), node("n1", "5"))
+    recorder = Told()
+    cluster = Cluster([str(tmp_path)], recorder=recorder)
+    wanted = [("put", "n1"), ("put", "n2")]
+    assert sorted(each for each in recorder.take() if each[0] == "put") == wanted
+    recorder.wanting = True
+    looked(cluster)
+    assert sorted(each for each in recorder.take() if each[0] == "put") == wanted
+    write(tmp_path / "a.json", node("n1", "6"), node("n1", "2"))
+    write(tmp_path / "b.json", node("n1", "7"), node("n1", "8"))
+    looked(cluster)
+    assert recorder.take()[0] == ("put", "n1")
+    (tmp_path / "b.json").unlink()
+    looked(cluster)
+    assert [each for each in recorder.take() if each[0] == "put"] == [("put", "n1")]
+
+
 def test_everything_is_told_once_more_when_it_is_wanted(tmp_path):
     write(tmp_path / "a.json", node("n1"))
     write(tmp_path / "b.json", node("n1"), node("n2"))

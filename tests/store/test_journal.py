@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from tests.store.journaling import NOW, claim, journal, pod, told
 from webhook.kube.release import Release
+from webhook.ledger.events import read_event
 from webhook.store.history import read_history
 from webhook.store.journal import Journal, JournalInUseError, Limits
-from webhook.store.segment import segments
+from webhook.store.segment import Segment, segments
 
 ROOT = Path(__file__).parents[2]
 SMALL = Limits(segment=40_000, total=200_000)
@@ -234,6 +236,29 @@ def test_a_cluster_that_was_put_back_to_an_earlier_state_has_a_history_of_its_ow
     assert [gap["lost"] for gap in read_history(tmp_path).gaps] == [{"journal": 1}]
     assert [each["event"] for each in log] == ["journal begun anew", "journal events lost"]
     assert len(segments(tmp_path)) == 2
+
+
+def test_a_cluster_that_is_put_back_while_the_journal_lags_has_a_history_of_its_own(tmp_path):
+    log = []
+    with journal(tmp_path, log=log) as told_to:
+        # The writer stands still as long as this thread has the lock, and has all of it at once then.
+        with told_to._more:
+            for name, version in (("a", 5), ("b", 6), ("a", 3), ("a", 4), ("b", 2)):
+                told_to.put(claim(name, version))
+        assert told_to.flush()
+        assert told_to.wants()
+        assert told_to.check() == ("journal", True, "ok, 5 told")
+    assert [[each.resource_version for each in events] for events in _histories(tmp_path)] == [
+        ["5", "6"], ["3", "4", "2"]
+    ]  # fmt: skip
+    assert [each["event"] for each in log] == ["journal begun anew", "journal events lost"]
+
+
+def _histories(folder):
+    """The events of each segment."""
+    for path in segments(folder):
+        with closing(Segment(path, reading=True)) as segment:
+            yield [read_event(json.loads(row.data)) for row in segment.rows() if row.kind == "event"]
 
 
 def test_what_waits_is_bounded_and_what_was_lost_is_told_counted_and_wanted(tmp_path, monkeypatch):

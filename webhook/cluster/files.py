@@ -112,10 +112,15 @@ class Cluster:
         self.notes: list[str] = []
         self._next = self.snapshot = Snapshot()
         with _uncollected():
-            for path in folder.files(paths):
-                self._order[path] = len(self._order)
+            found = list(folder.files(paths))
+            self._order = {path: index for index, path in enumerate(found)}
+            notes: list[str] = []
+            # From the last on: of what a later file has too nothing is told.
+            for path in reversed(found):
                 self._watch.mark(path)
                 self._take(path, read(path, path in paths))
+                self.notes, notes = [], [*self.notes, *notes]
+            self.notes = notes
         self._settle()
         self._tell_whole()
 
@@ -174,7 +179,7 @@ class Cluster:
         for path in changes.gone:
             self._take(path, [])
             del self._files[path]
-        for path in changes.changed:
+        for path in reversed(changes.changed):
             found = read(path)
             broken = tuple(item for item in found if isinstance(item, Unreadable))
             if broken and path in self._files and self._files[path].keys:
@@ -188,6 +193,7 @@ class Cluster:
         """Make ``found`` what the file at ``path`` holds."""
         before = self._files.get(path, _File())
         now = _File()
+        puts: dict[Key, Json] = {}
         broken: list[Unreadable] = []
         for item in found:
             if isinstance(item, Unreadable):
@@ -204,7 +210,9 @@ class Cluster:
                 self.notes.append(_twice(key, f"{path}: document {item.index}", f"document {now.keys[key]}"))
             now.keys[key] = item.index
             if self._last_holder(key, path):
-                self._put(item.value)
+                puts[key] = item.value
+        for obj in puts.values():
+            self._put(obj)
         self._files[path] = now
         self._problems.pop(path, None)
         if broken:
@@ -255,9 +263,9 @@ class Cluster:
             self._next = self._next.remove(_stub(key))
             self._recorder.gone(_stub(key))
         elif was_last:
-            for item in read(holders[-1]):
-                if isinstance(item, Document) and _key(item.value) == key:
-                    self._put(item.value)
+            items = [item for item in read(holders[-1]) if isinstance(item, Document) and _key(item.value) == key]
+            for item in items[-1:]:
+                self._put(item.value)
 
     def _put(self, obj: Json) -> None:
         self._next = self._next.put(obj)
@@ -272,10 +280,11 @@ class Cluster:
 
     def _tell_again(self) -> None:
         for path in self._order:
-            for item in read(path) if path != folder.STDIN else ():
-                # What was edited since it was taken in is told when that is.
-                if isinstance(item, Document) and self._holders.get(_key(item.value), [""])[-1] == path:
-                    self._recorder.put(item.value)
+            items = [item for item in read(path) if isinstance(item, Document)] if path != folder.STDIN else []
+            # What was edited since it was taken in is told when that is.
+            for key, obj in {_key(item.value): item.value for item in items}.items():
+                if self._holders.get(key, [""])[-1] == path:
+                    self._recorder.put(obj)
         self._tell_whole()
 
     def _tell_whole(self) -> None:

@@ -23,8 +23,12 @@ _BUSY: Final = frozenset({"Node", "Pod"})
 
 class EarlierError(Exception):
     """An object is told in a state from before its last one: the store of the cluster was put back to an earlier one,
-    and hands out versions a second time.
+    and hands out versions a second time. ``before`` is how many of what was told come before that.
     """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.before = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +84,16 @@ def entries(
     made: list[Entry | None] = []
     if lost:
         made.append(Entry("gap", encoded({"observed": stamp(now, "auto"), "lost": dict(lost)})))
-    for item in told:
+    for index, item in enumerate(told):
         match item:
-            case Seen(obj, observed, gone):
-                made.append(_gone(_key(obj), _version(obj), observed, held) if gone else _put(obj, observed, held))
+            case Seen(obj, observed, gone=True):
+                made.append(_gone(_key(obj), _version(obj), observed, held))
+            case Seen(obj, observed):
+                try:
+                    made.append(_put(obj, observed, held))
+                except EarlierError as error:
+                    error.before = index
+                    raise
             case Whole(kind, keys, observed):
                 made += [_gone(key, "", observed, held) for key in held.keys(kind) if (key[1], key[2]) not in keys]
             case Judged(judged, observed) if judged != release:

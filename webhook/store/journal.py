@@ -164,8 +164,13 @@ class Journal:
                 tries += 1
                 continue
             except EarlierError as error:
-                self._tell("warning", "journal begun anew", message=f"the cluster was put back: {error}")
-                self._anew = True
+                if error.before:
+                    # What comes before it belongs to the history that ends here.
+                    self._put_back(batch[error.before :])
+                    batch = batch[: error.before]
+                else:
+                    self._tell("warning", "journal begun anew", message=f"the cluster was put back: {error}")
+                    self._anew = True
                 continue
             except Exception as error:  # noqa: BLE001 - a mistake of ours about one object must not end the journal
                 batch = self._singled(batch, error)
@@ -190,13 +195,17 @@ class Journal:
             self._singly = max(self._singly - 1, 0)
             return batch
 
+    def _put_back(self, items: list[Told]) -> None:
+        """Have ``items`` come next."""
+        with self._more:
+            self._items.extendleft(reversed(items))
+            self._weight += sum(item.weight for item in items)
+
     def _singled(self, batch: list[Told], error: Exception) -> list[Told]:
         """What to write next of a batch of which one item cannot be written: each alone, without that one."""
         if len(batch) > 1:
-            with self._more:
-                self._items.extendleft(reversed(batch))
-                self._weight += sum(item.weight for item in batch)
-                self._singly = len(batch)
+            self._put_back(batch)
+            self._singly = len(batch)
             return []
         self._tell("error", "journal event not written", message=f"{type(error).__name__}: {error}"[:500])
         with self._more:
