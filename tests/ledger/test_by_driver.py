@@ -36,6 +36,11 @@ def test_an_overcommitted_node_counts_for_every_driver_that_is_charged_there():
     assert found(*BASE, *mine, *theirs) == ({DRIVER: 1, OTHER: 1}, {DRIVER: 1, OTHER: 1})
 
 
+def test_a_node_that_is_overcommitted_in_two_resources_is_one_node():
+    busy = pod("p9", {}, {"cpu": "8", "memory": "64Gi"}, where="n1")
+    assert found(*BASE, *bound(status=entry(cpu="4")), busy) == ({DRIVER: 2}, {DRIVER: 1})
+
+
 def test_a_claim_on_no_known_node_counts_for_its_driver():
     made, owner = bound(status=entry(cpu="4"))
     assert found(slice_of(grp()), made, owner)[0] == {DRIVER: 1}

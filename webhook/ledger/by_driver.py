@@ -36,10 +36,13 @@ def disagreement(snapshot: Snapshot, book: Book, only: Collection[str] | None = 
             continue
         charged = _charged(page)
         everybody = frozenset().union(*charged.values())
+        over: set[str] = set()
         for difference in page.differences:
-            for driver in _drivers(difference, snapshot, charged, everybody):
-                found.differences[driver] += 1
-                found.overcommitted[driver] += difference.finding.rule == _OVERCOMMIT
+            drivers = _drivers(difference, snapshot, charged, everybody)
+            found.differences.update(drivers)
+            if difference.finding.rule == _OVERCOMMIT:
+                over |= drivers
+        found.overcommitted.update(over)
     for difference in unplaced(snapshot) if only is None else ():
         found.differences.update(_drivers(difference, snapshot, {}, frozenset()))
     return found
