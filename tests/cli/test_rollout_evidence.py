@@ -7,6 +7,7 @@ from msgspec import structs
 from tests.ledger.builders import DRIVER
 from tests.ledger.history import START, History
 from webhook.cli.rollout_evidence import of_history, of_status
+from webhook.controllers.rollout_figures import figures
 from webhook.facts.times import instant, stamp
 from webhook.kube.release import Release
 from webhook.kube.rollout import Drill, read_rollout
@@ -62,7 +63,7 @@ def export_of(history, after=3 * DAY, **changes):
 
 def judged(export, *objects):
     snapshot = build([ROLLOUT, *objects], Release(36))
-    return of_history(snapshot.rollouts[DRIVER], export, snapshot, export.made)
+    return of_history(snapshot.rollouts[DRIVER], export, snapshot)
 
 
 def test_days_differences_and_waits_of_a_history():
@@ -111,6 +112,40 @@ def test_a_history_with_a_gap_begins_after_it():
     assert (evidence.observed_since, evidence.quiet_since) == (stamp(lost), stamp(lost))
 
 
+def crowded():
+    """As lived, with one of two nodes too small for what is charged there, for an hour at the end."""
+    history = lived()
+    history.node("n2", cpu="16")
+    history.version += DAY
+    history.node(cpu="1")
+    begun = history.now
+    history.version += 3600
+    history.node(cpu="16")
+    return history, instant(begun)
+
+
+def test_a_node_that_was_overcommitted_counts_though_it_is_not_now():
+    history, begun = crowded()
+    snapshot = build([*history.objects.values(), ROLLOUT], Release(36))
+    assert figures(snapshot, Book(), [DRIVER], START)[DRIVER].overcommitted == 0
+    assert judged(export_of(lived()))[0].overcommitted == 0
+    evidence, _ = judged(export_of(history))
+    assert (evidence.overcommitted, evidence.quiet_since) == (1, stamp(begun + timedelta(seconds=3601)))
+    for lost, nodes in ((begun - timedelta(minutes=5), 1), (begun + timedelta(minutes=5), 1), (None, 0)):
+        # What stood when the history begins is in it, what was over before is not.
+        gap = {"observed": stamp(lost or begun + timedelta(hours=2)), "lost": {"Pod": 1}}
+        assert judged(export_of(history, gaps=(gap,)))[0].overcommitted == nodes
+
+
+def test_a_node_that_is_overcommitted_only_since_the_export_counts_once():
+    history, _ = crowded()
+    export = export_of(history)
+    assert judged(export, *history.objects.values())[0].overcommitted == 1
+    history.node(cpu="1")
+    assert judged(export, *history.objects.values())[0].overcommitted == 1
+    assert judged(export_of(lived()), *history.objects.values())[0].overcommitted == 1
+
+
 def test_an_export_that_does_not_come_out_again():
     history = lived()
     export = export_of(history)
@@ -132,6 +167,7 @@ def test_check_by_a_history(run, tmp_path):
     assert gates["quiet"]["has"].startswith("no difference for 3d")
     assert (gates["quiet"]["passed"], gates["pending"]["passed"], ran.code) == (True, False, 1)
     assert gates["pending"]["has"] == "99 of 100 claims allocated within 1m41s, of 2 claims"
+    assert gates["capacity"]["has"] == f"0 overcommitted nodes since {stamp(START)}"
     assert value["days"][:2] == [{"day": "2026-01-01", "differences": 1}, {"day": "2026-01-02", "differences": 1}]
     text = run("rollout", "check", DRIVER, *where).out
     assert "  2026-01-03            1\n" in text

@@ -176,7 +176,8 @@ Exit code 1: a gate failed. What spec.promotion does not ask for is told, and de
 @click.option(
     "--history",
     metavar="EXPORT",
-    help="Take pending time, days without a difference and the replay from this `ledger export`, not from the status.",
+    help="Take pending time, days without a difference, capacity and the replay from this `ledger export`, not from "
+    "the status and the moment.",
 )
 @cluster_options
 @output_option("text", "json", "yaml", "markdown")

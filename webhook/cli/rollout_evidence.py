@@ -57,10 +57,9 @@ def of_status(rollout: DriverRollout, document: Json, export: Export, snapshot: 
     )
 
 
-def of_history(
-    rollout: DriverRollout, export: Export, snapshot: Snapshot, now: datetime
-) -> tuple[Evidence, tuple[Day, ...]]:
+def of_history(rollout: DriverRollout, export: Export, snapshot: Snapshot) -> tuple[Evidence, tuple[Day, ...]]:
     """The evidence of the history in ``export``, and its days; the drills and what was refused are those of the status.
+    A node counts as overcommitted that was so at some time in it, or is now.
 
     What was lost of a history was not seen: it begins after the last gap.
     """
@@ -69,10 +68,15 @@ def of_history(
     begins = max((export.begins, *gaps))
     quiet: datetime | None = begins
     days: dict[date, int] = {}
+    over: set[str] = set()
     for moment, standing in seen.moments():
         quiet = None if standing else moment if quiet is None else quiet
         day = moment.astimezone(UTC).date()
         days[day] = max(days.get(day, 0), standing)
+        # What stood when it begins is in it, what was over by then is not.
+        over = {*seen.overcommitted} | (over if moment > begins else set())
+    book = Book()
+    over |= {node for node in snapshot.nodes if disagreement(snapshot, book, [node]).overcommitted[driver]}
     known = structs.replace(seen.snapshot, rollouts=seen.snapshot.rollouts.set(driver, rollout))
     waiting = figures(known, Book(), [driver], export.made)[driver].waiting
     count, p99 = seen.waits.told(waiting, begins)
@@ -85,7 +89,7 @@ def of_history(
         pending_p99=p99,
         pending_count=count,
         replays_equal=not replay(export).differences,
-        overcommitted=figures(snapshot, Book(), [driver], now)[driver].overcommitted,
+        overcommitted=len(over),
     )
     return evidence, tuple(Day(day, days[day]) for day in sorted(days))
 
@@ -98,6 +102,7 @@ class _Seen:
         self._ledger = fold([event_of(obj, export.begins) for obj in export.objects], export.release)
         self._book = Book()
         self._standing: dict[str, int] = {}
+        self.overcommitted: set[str] = set()
         self._look(self.snapshot.nodes)
         self.waits = Waits()
 
@@ -121,6 +126,7 @@ class _Seen:
             before = max(before, event.observed)
             unseen |= self._take(event)
         self._look(unseen)
+        yield before, self._differences
         yield from ((midnight, self._differences) for midnight in _midnights(before, self._export.made))
         yield max(before, self._export.made), disagreement(self.snapshot, self._book).differences[self._driver]
 
@@ -130,7 +136,9 @@ class _Seen:
 
     def _look(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            self._standing[node] = disagreement(self.snapshot, self._book, [node]).differences[self._driver]
+            found = disagreement(self.snapshot, self._book, [node])
+            self._standing[node] = found.differences[self._driver]
+            (self.overcommitted.add if found.overcommitted[self._driver] else self.overcommitted.discard)(node)
 
     def _take(self, event: Event) -> set[str]:
         """Go on to ``event``; the nodes whose accounts may be other ones then."""

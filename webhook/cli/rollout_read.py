@@ -86,5 +86,5 @@ def report(
     if history is None:
         evidence = of_status(model, document, of_snapshot(snapshot, kept, now), snapshot, now)
     else:
-        evidence, days = of_history(model, read(history), snapshot, now)
+        evidence, days = of_history(model, read(history), snapshot)
     return promotion(model, snapshot, evidence, now), days

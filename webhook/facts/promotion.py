@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.facts.coverage import Coverage, coverage
 from webhook.facts.rollout import held
@@ -30,7 +31,8 @@ class Evidence(Struct, frozen=True):
     ``pending_p99`` is how many seconds 99 of 100 claims waited at most, of ``pending_count`` (None: none was seen).
     ``duplicates`` are charges that were refused as such, ``zone_failures`` placements that did not fit their zone,
     ``replays_equal`` whether the accounts came out of their history again, ``overcommitted`` how many nodes with
-    charges of the driver have more charged than they have; None where nobody looked.
+    charges of the driver have more charged than they have, or had between ``observed_since`` and a given
+    ``observed_until``; None where nobody looked.
     """
 
     quiet_since: str = ""
@@ -103,7 +105,7 @@ def promotion(
         *(_drill(name, evidence.drills, now) for name in dict.fromkeys(asked.drills)),
         _replays(evidence),
         _quiet(asked, evidence, now),
-        _none("capacity", evidence.overcommitted, "overcommitted node"),
+        _capacity(evidence),
         _pending(asked, evidence),
         _none("duplicates", evidence.duplicates, "duplicate charge"),
         _none("zones", evidence.zone_failures, "zone failure"),
@@ -215,6 +217,12 @@ def _pending(asked: Promotion, evidence: Evidence) -> GateResult:
     if most is None:
         return GateResult("pending", None, has, "nothing: pendingP99 is not set")
     return GateResult("pending", p99 is not None and p99 <= most, has, f"within {duration(most)}")
+
+
+def _capacity(evidence: Evidence) -> GateResult:
+    found = _none("capacity", evidence.overcommitted, "overcommitted node")
+    # A history tells of other nodes than those of now: who reads it is to know of which time.
+    return replace(found, has=f"{found.has} since {evidence.observed_since}") if evidence.observed_until else found
 
 
 def _none(gate: str, count: int | None, noun: str) -> GateResult:
