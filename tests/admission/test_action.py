@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 
 from webhook.admission.action import MAX_CAUSES, WARNING_SIZE, WARNINGS_SIZE, Answer, apply
@@ -16,6 +17,7 @@ from webhook.policy.compile import compile_files
 from webhook.policy.evaluate import FAILED, evaluate
 from webhook.policy.revision import Revision, audited
 
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 REQUEST = read_request({"uid": "u-1", "operation": "CREATE"})
 EVALUATION = evaluate(Revision("abc", ()), REQUEST, "validate", Snapshot(), Book(), datetime(2026, 11, 29, tzinfo=UTC))
 
@@ -122,6 +124,38 @@ def test_exceptions_errors_and_annotations_of_policies_are_audited() -> None:
         "exceptions": "p/migration (ticket OPS-1)",
         "errors": "q/rule: no such key",
     }
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"matchConditions": [{"name": "c0", "expression": "object.nope"}]}, "p/c0: 1:7: no such key: nope"),
+        (
+            {"matchConstraints": {"resourceRules": [PODS], "namespaceSelector": {"matchLabels": {"team": "a"}}}},
+            "p/namespaceSelector: namespace ns is not known, needs its labels for the namespaceSelector",
+        ),
+    ],
+)
+def test_a_policy_of_which_nobody_can_tell_whether_it_matches_is_audited_under_ignore(
+    spec: dict[str, Any], error: str
+) -> None:
+    policy = {
+        "apiVersion": "allocguard.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [PODS]},
+            "validations": [{"name": "r", "expression": "false"}],
+            "action": "Deny",
+            "failurePolicy": "Ignore",
+            **spec,
+        },
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "ns"}, "spec": {}}
+    revision = compile_files({"p.yaml": orjson.dumps(policy)})
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    given = apply(decide(read_request(raw_request("CREATE", pod)), "validate", revision, Snapshot(), Book(), now))
+    assert (given.allowed, given.annotations) == (True, {"revision": revision.hash, "errors": error})
 
 
 POLICIES = b"""

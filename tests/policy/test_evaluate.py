@@ -85,6 +85,16 @@ def test_match_conditions_as_upstream(policy, compiled, judge, conditions, failu
     assert rules(judge(compiled(one))) == expected
 
 
+def test_who_cannot_tell_whether_it_matches_says_so_under_ignore_too(policy, compiled, judge) -> None:
+    conditions = [{"name": "c0", "expression": "object.nope"}, {"name": "c1", "expression": "true"}]
+    one = policy(matchConditions=conditions, validations=[validation("false")], failurePolicy="Ignore")
+    result = judge(compiled(one)).policies[0]
+    assert (result.matched, result.findings) == (False, ())
+    assert [(rule.name, rule.error) for rule in result.rules] == [("c0", "1:7: no such key: nope")]
+    conditions[1]["expression"] = "false"
+    assert judge(compiled(one)).policies[0].rules == ()
+
+
 def test_variables_are_evaluated_once_and_only_when_read(policy, compiled, judge) -> None:
     variables = [
         {"name": "broken", "expression": "object.nope"},

@@ -96,7 +96,9 @@ def test_labels_of_an_unknown_namespace_fail_by_policy(policy, compiled, judge, 
     revision = compiled(policy(matchConstraints=constraints, validations=PASS, failurePolicy=failure_policy))
     result = judge(revision).policies[0]
     assert len(result.findings) == findings
-    assert "namespace ns is not known" in (result.findings[0].message if findings else result.skipped)
+    assert result.matched is bool(findings)
+    assert [rule.name for rule in result.rules] == ["namespaceSelector"]
+    assert "namespace ns is not known" in result.rules[0].error
 
 
 def test_a_selector_of_labels_takes_the_new_or_the_old_object(matched, pod) -> None:

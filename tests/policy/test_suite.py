@@ -81,6 +81,15 @@ def test_an_evaluation_that_fails_fails_its_case_under_both_failure_policies(res
         assert any("named could not be judged: 1:7: no such key: nope" in text for text in found)
 
 
+def test_a_match_condition_that_fails_is_no_case_that_does_not_match(results) -> None:
+    other = {**GOOD, "name": "other", "expect": {"matched": False}}
+    conditions = [{"name": "c0", "expression": "object.spec.?nope.orValue('p') == 'p' || object.spec.nope.x"}]
+    unmatched = {**other, "review": {**write(), "object": {**POD, "spec": {"nope": "q"}}}}
+    found = failures(results(suite(GOOD, BAD, unmatched), matchConditions=conditions, failurePolicy="Ignore"))
+    assert len(found) == 1
+    assert found[0].startswith("c0 could not be judged: ")
+
+
 def test_suites_of_one_policy_complete_each_other(results) -> None:
     assert all(result.passed for result in results(suite(GOOD), suite(BAD)))
 

@@ -185,7 +185,7 @@ def _policy(policy: Tree) -> Iterator[str]:
         if condition["error"] or not policy["skipped"]:
             yield f"  condition {condition['name']}: {condition['error'] or str(condition['value']).lower()}"
     for rule in policy["rules"]:
-        if rule["findings"] or rule["error"]:
+        if (rule["findings"] or rule["error"]) and not policy["skipped"]:
             yield from _rule(rule)
     passed = [rule["name"] for rule in policy["rules"] if not rule["findings"] and not rule["error"]]
     if passed:

@@ -46,9 +46,10 @@ class RuleResult(Struct, frozen=True):
 
 
 class PolicyResult(Struct, frozen=True):
-    """What one policy says. ``skipped`` is why it does not match (empty where it does), ``exception`` names the
-    exception and its ticket, when one turns what it says into audit-only. ``patch`` are the operations (RFC 6902) of
-    its mutations, ``patched`` is the object after them; None where they change nothing.
+    """What one policy says. ``skipped`` is why it does not match (empty where it does); where nobody can tell, it is an
+    error in ``rules``, too. ``exception`` names the exception and its ticket, when one turns what it says into
+    audit-only. ``patch`` are the operations (RFC 6902) of its mutations, ``patched`` is the object after them; None
+    where they change nothing.
     """
 
     compiled: CompiledPolicy
@@ -183,10 +184,9 @@ def _lazy(program: cel.Program, names: Mapping[str, object], budget: cel.Budget)
 def _unmatched(
     compiled: CompiledPolicy, conditions: tuple[ConditionResult, ...], name: str, error: str
 ) -> PolicyResult:
-    """A policy of which nobody can tell whether it matches: judged failed, or passed over."""
-    if compiled.policy.failure_policy == "Ignore":
-        return PolicyResult(compiled, f"{name}: {error}", conditions)
-    return PolicyResult(compiled, "", conditions, (_failed(compiled, name, error),))
+    """A policy of which nobody can tell whether it matches: judged failed, or passed over; the error is told."""
+    skipped = f"{name}: {error}" if compiled.policy.failure_policy == "Ignore" else ""
+    return PolicyResult(compiled, skipped, conditions, (_failed(compiled, name, error),))
 
 
 def _conditions(

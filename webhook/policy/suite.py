@@ -149,6 +149,8 @@ def _run_case(
 
 def _failures(case: Case, result: PolicyResult | None, rules: tuple[str, ...]) -> Iterator[str]:
     expect = case.expect
+    if result is not None:
+        yield from (f"{rule.name} could not be judged: {rule.error}" for rule in result.rules if rule.error)
     if result is None or not result.matched:
         if expect.matched:
             why = result.skipped if result is not None else "matchConstraints"
@@ -160,7 +162,6 @@ def _failures(case: Case, result: PolicyResult | None, rules: tuple[str, ...]) -
         return
     if not expect.matched:
         yield "the policy matches, expected that it does not"
-    yield from (f"{rule.name} could not be judged: {rule.error}" for rule in result.rules if rule.error)
     findings = result.findings
     texts = [finding.text(result.policy) for finding in findings]
     allowed = not any(denies(result.action, finding.severity) for finding in findings)
