@@ -7,6 +7,8 @@ import yaml
 
 from webhook.facts.narrow_role import narrow_rules
 from webhook.kube.rollout import PROFILES
+from webhook.registration.configurations import Address, configurations
+from webhook.store.policies import read, shipped
 
 SAMPLES = Path(__file__).parents[1] / "cases" / "samples"
 GOOD, BROAD, POLICY = (SAMPLES / name for name in ("20-rbac-good.yaml", "21-rbac-too-broad.yaml", "22-vap-slices.yaml"))
@@ -185,6 +187,14 @@ def test_what_a_policy_of_the_api_server_guards_is_not_warned_of(found):
     assert unguarded(policy, bound) == []
     warns = {**bound, "spec": {**bound["spec"], "validationActions": ["Warn"]}}
     assert unguarded(policy, warns) != []
+
+
+@pytest.mark.parametrize(("audit", "told"), [(False, []), (True, [("ServiceAccount", "rbac-unguarded-slices")])])
+def test_a_registration_in_audit_mode_is_no_guard(found, audit, told):
+    slices = role("slices", dra("resourceslices", "create", "update", "delete"))
+    ours, _ = configurations(read([shipped()]), Address(url="https://guard.example"), b"", audit=audit)
+    ran = found(rollout(), slices, binding("slices", "slices"), ours)
+    assert [key for key in ran if key[1] == "rbac-unguarded-slices"] == told
 
 
 def test_the_scope_has_every_rule_with_its_role_and_binding(scope):

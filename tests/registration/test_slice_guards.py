@@ -180,6 +180,18 @@ def test_we_keep_nobody_with_a_policy_that_only_warns_or_is_not_there(shipped_re
     assert ours(asked, without, rollout()) is False
 
 
+def test_a_guard_that_is_registered_in_audit_mode_keeps_nobody(shipped_revision):
+    """Whoever looks from outside has the policies as they are written: the registration alone tells the mode."""
+    found, _ = configurations(shipped_revision, Address(url="https://guard.example"), b"", audit=True)
+    assert ours([found], shipped_revision, rollout()) is False
+    assert slice_guards([found], shipped_revision).asked == {"CREATE", "UPDATE", "DELETE"}
+
+
+def test_an_audit_of_ours_takes_nothing_from_a_policy_of_the_drivers_own(shipped_revision, sample):
+    found, _ = configurations(shipped_revision, Address(url="https://guard.example"), b"", audit=True)
+    assert ours([found, *sample], shipped_revision, rollout()) is True
+
+
 @pytest.mark.parametrize("gone", ["mapped-slices", "other-slices", "slice-deletions"])
 def test_one_entry_less_and_some_slices_are_not_seen(shipped_revision, gone):
     [asked] = registered(shipped_revision)

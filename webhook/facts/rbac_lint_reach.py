@@ -87,7 +87,7 @@ def unguarded(rules: Iterable[Placed], holder: Holder, guarded: bool | None, pat
     if guarded is False and any(each.everywhere and grants_any(each.rule, SLICES, _WRITES) for each in rules):
         has = f"{SLICES} of every node and driver for {holder.told}"
         needs = "a guard of slices: RBAC cannot tell one slice from another"
-        fix = "register allocguard for resourceslices (allocguard install), or a ValidatingAdmissionPolicy of v1"
+        fix = "run allocguard in mode enforce (allocguard install), or register a ValidatingAdmissionPolicy of v1"
         yield Finding("rbac-unguarded-slices", path, has, needs, fix, "warning")
 
 

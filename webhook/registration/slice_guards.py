@@ -21,7 +21,7 @@ from webhook.policy.document import KIND
 from webhook.policy.evaluate import evaluate
 from webhook.policy.revision import CompiledPolicy, Revision, revision_of
 from webhook.registration.configurations import VALIDATING
-from webhook.registration.rows import VALIDATE
+from webhook.registration.rows import IGNORE, VALIDATE
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 KINDS = (VALIDATING, POLICY, BINDING)
@@ -32,7 +32,8 @@ _OPERATIONS = ("CREATE", "UPDATE", "DELETE")
 # What a policy of the API server and one of ours have alike, as far as it decides about a write.
 _FIELDS = ("matchConstraints", "matchConditions", "variables", "validations", "failurePolicy")
 # The entries of our registration that send us every slice, whatever it holds, by operation.
-_WRITTEN = frozenset({"mapped-slices", "other-slices"})
+_MAPPED = "mapped-slices"
+_WRITTEN = frozenset({_MAPPED, "other-slices"})
 _ENTRIES = {"CREATE": _WRITTEN, "UPDATE": _WRITTEN, "DELETE": frozenset({"slice-deletions"})}
 # What is tried: nodes and a driver that nobody has.
 _HERE, _THERE = "here.probe.allocguard.dev", "there.probe.allocguard.dev"
@@ -48,9 +49,9 @@ _EXTRA = "authentication.kubernetes.io/"
 
 
 class SliceGuards(Struct, frozen=True):
-    """The guards of a cluster. ``own`` are our policies that look at who writes, ``asked`` the operations for which the
-    API server sends us all slices; ``policies`` those of others, ``unread`` the names of those that cannot be tried
-    here, as they read parameters or ask the authorizer.
+    """The guards of a cluster. ``own`` are our policies that look at who writes, none in audit mode, ``asked`` the
+    operations for which the API server sends us all slices; ``policies`` those of others, ``unread`` the names of those
+    that cannot be tried here, as they read parameters or ask the authorizer.
     """
 
     own: Revision
@@ -100,7 +101,9 @@ def slice_guards(objects: Iterable[Json], revision: Revision) -> SliceGuards:
         else:
             policies.append(revision_of([compiled]))
     own = revision_of(
-        each for each in revision.policies if each.policy.endpoint == VALIDATE and "writer" in _names(each)
+        each
+        for each in (() if _audits(found) else revision.policies)
+        if each.policy.endpoint == VALIDATE and "writer" in _names(each)
     )
     return SliceGuards(own, _asked(found), tuple(policies), tuple(unread))
 
@@ -163,13 +166,26 @@ def _names(policy: CompiledPolicy) -> frozenset[str]:
 def _asked(objects: Iterable[Json]) -> frozenset[str]:
     """The operations for which an entry of ours has every slice sent to us."""
     sent: dict[str, set[str]] = {operation: set() for operation in _ENTRIES}
+    for name, entry in _entries(objects):
+        for operation in _operations(entry):
+            sent[operation].add(name)
+    return frozenset(operation for operation, names in sent.items() if _ENTRIES[operation] <= names)
+
+
+def _audits(objects: Iterable[Json]) -> bool:
+    """Whether we are registered in audit mode, where nothing is refused whatever the policies say: only there is the
+    entry for slices that take from their node one of those that the API server passes over.
+    """
+    return any(name == _MAPPED and entry.get("failurePolicy") == IGNORE for name, entry in _entries(objects))
+
+
+def _entries(objects: Iterable[Json]) -> Iterator[tuple[str, Json]]:
+    """The entries of our registration, by their names."""
     for each in objects:
         for entry in members(each.get("webhooks")) if each.get("kind") == VALIDATING else ():
             name, dot, group = text(entry.get("name")).partition(".")
             if dot and group == GROUP:
-                for operation in _operations(entry):
-                    sent[operation].add(name)
-    return frozenset(operation for operation, names in sent.items() if _ENTRIES[operation] <= names)
+                yield name, entry
 
 
 def _operations(entry: Json) -> Iterator[str]:
