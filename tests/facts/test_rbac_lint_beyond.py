@@ -63,6 +63,19 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("serviceaccounts/token", "create", "somebody-else", group=""), set()),
         (rule("serviceaccounts", "create", group=""), set()),
         (rule("pods", "create", group=""), {"node-write", "token-minting"}),
+        # What makes pods of a template, and what changes the template of one that is there.
+        (rule("replicationcontrollers", "create", group=""), {"token-minting"}),
+        (rule("daemonsets", "create", group="apps"), {"token-minting"}),
+        (rule("deployments", "update", group="apps"), {"token-minting"}),
+        (rule("statefulsets", "patch", "plugin", group="apps"), {"token-minting"}),
+        (rule("replicasets", "*", group="apps"), {"token-minting"}),
+        (rule("jobs", "create", group="batch"), {"token-minting"}),
+        (rule("cronjobs", "create", group="*"), {"token-minting"}),
+        (rule("*", "create", group="apps"), {"token-minting"}),
+        (rule("daemonsets deployments", "get list watch delete", group="apps"), set()),
+        (rule("daemonsets/status deployments/scale", "update patch", group="apps"), set()),
+        (rule("controllerrevisions", "create", group="apps"), set()),
+        (rule("jobs", "create", group="my.example"), set()),
         # R14
         (rule("validatingwebhookconfigurations", "patch", group=ADMISSION), {"guard-write"}),
         (rule("validatingadmissionpolicybindings", "delete", group=ADMISSION), {"guard-write"}),
@@ -100,6 +113,7 @@ def test_a_driver(one, found) -> None:
         # What a scheduler does beside allocating.
         (rule("pods/binding pods/status pods", "create patch delete", group=""), {"token-minting"}),
         (rule("pods/binding pods/status", "create patch", group=""), set()),
+        (rule("jobs", "create", group="batch"), {"token-minting"}),
         (rule("resourceclaims", "update patch"), set()),
         (rule("nodes", "patch", group=""), {"node-write"}),
         (rule("resourceslices", "create"), {"device-policy-write"}),
@@ -150,11 +164,25 @@ def test_tokens_and_pods_in_the_namespaces_of_drivers() -> None:
     assert rules_of(_known(pods, namespace="gpu")) == {"node-write", "token-minting"}
     assert rules_of(_known(pods, namespace="apart")) == {"node-write"}
     assert rules_of(_known(minting, namespace="apart")) == set()
+    workloads = rule("daemonsets", "create", group="apps")
+    assert rules_of(_known(workloads, namespace="gpu")) == {"token-minting"}
+    assert rules_of(_known(workloads, namespace="apart")) == set()
     # Of a driver that no DriverRollout names its own namespace is known all the same.
     for namespace, told in (("gpu", True), ("apart", False)):
         said_so = role_of(role_object(pods, namespace=namespace, annotations=said("NodeLocal", GPU)))
         bound = world(binding_object(namespace=namespace, kind="Role"))
         assert ("token-minting" in rules_of(role_problems(said_so, bound))) is told
+
+
+def test_all_that_makes_pods_by_one_rule_is_told_at_once() -> None:
+    [found] = judged(
+        {"apiGroups": ["apps", "batch"], "resources": ["daemonsets", "jobs"], "verbs": ["create", "patch"]}
+    )
+    assert (found.has, found.fix) == (
+        "create, patch on daemonsets, jobs for a NodeLocal writer of gpu.example",
+        "take it away",
+    )
+    assert found.needs.startswith("no such right: it makes pods with a driver's account")
 
 
 def test_what_is_in_no_namespace_is_not_granted_within_one() -> None:

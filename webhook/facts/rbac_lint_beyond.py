@@ -27,6 +27,13 @@ _IMPERSONATED = {
 }
 _ADMISSION = "admissionregistration.k8s.io"
 _OUR_KINDS = ("admissionpolicies", "driverrollouts", "nodeledgers")
+# What makes pods of a template, which says their account and node and can be changed later, by group.
+_POD_MAKERS = {
+    "": ("replicationcontrollers",),
+    "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
+    "batch": ("cronjobs", "jobs"),
+}
+_TEMPLATE_VERBS = ("create", "update", "patch")
 # How the names of configurations and policies begin that switch the guard off.
 _GUARD = "allocguard"
 
@@ -179,12 +186,9 @@ def _impersonated(rule: PolicyRule) -> Iterator[str]:
 def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Finding]:
     """R13: tokens of drivers, and pods with their accounts, carry whatever node their maker wants."""
     rule = placed.rule
-    if "" not in rule.api_groups and "*" not in rule.api_groups:
-        return
-    if not _verbs(rule, ("create",)):
-        return
-    why = "it makes tokens of drivers for any node"
-    if names_resource(rule, "serviceaccounts/token"):
+    creates = bool(_verbs(rule, ("create",))) and ("" in rule.api_groups or "*" in rule.api_groups)
+    if creates and names_resource(rule, "serviceaccounts/token"):
+        why = "it makes tokens of drivers for any node"
         accounts = {*snapshot.writers, *([holder.account] if holder.account[1] else [])}
         inside = {name for namespace, name in accounts if placed.everywhere or namespace == placed.namespace}
         if placed.everywhere or inside:
@@ -192,9 +196,22 @@ def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Fin
             if named:
                 yield _finding("rbac-token-minting", placed, ["create"], ["serviceaccounts/token"], why, holder)
     driving = {namespace for namespace, _ in (*snapshot.writers, holder.account)} - {""}
-    if names_resource(rule, "pods") and (placed.everywhere or placed.namespace in driving):
+    if not placed.everywhere and placed.namespace not in driving:
+        return
+    if creates and names_resource(rule, "pods"):
         why = "a pod with a driver's account, on a node of its choice, has a token for that node"
         yield _finding("rbac-token-minting", placed, ["create"], ["pods"], why, holder)
+    makers = [
+        each
+        for group, resources in _POD_MAKERS.items()
+        if group in rule.api_groups or "*" in rule.api_groups
+        for each in resources
+        if names_resource(rule, each)
+    ]
+    verbs = _verbs(rule, _TEMPLATE_VERBS)
+    if makers and verbs:
+        why = "it makes pods with a driver's account, on nodes of its choice, which have tokens for these nodes"
+        yield _finding("rbac-token-minting", placed, verbs, makers, why, holder)
 
 
 def _guard(placed: Placed, holder: Holder) -> Iterator[Finding]:
