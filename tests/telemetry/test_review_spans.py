@@ -295,6 +295,77 @@ def test_what_would_be_refused_is_kept_where_a_guard_only_audits() -> None:
     assert [root.attributes["allocguard.verdict"] for root in roots] == ["audited"]
 
 
+BOUND = "c1a10001-0000-4000-8000-000000000001"
+
+
+def status_write(cpu: str, claim: str = "claim-1", snapshot: Snapshot = SNAPSHOT) -> Record:
+    """What a scheduler writes into the status of pod 1, whose claim costs 2 cpus and 4Gi of memory."""
+    before = fleet.pod(1, "claim-1")
+    before["spec"]["nodeName"] = fleet.name(1)
+    before["status"] = {"phase": "Pending"}
+    users = [each["name"] for each in before["spec"]["containers"]]
+    entry = {"resourceClaimName": claim, "containers": users, "resources": {"cpu": cpu, "memory": "4Gi"}}
+    after = {**before, "status": {"phase": "Pending", "nodeAllocatableResourceClaimStatuses": [entry]}}
+    return record_of(fleet.review("UPDATE", after, before, "status", "system:kube-scheduler"), snapshot=snapshot)
+
+
+def rules(record: Record) -> list[tuple[str, str]]:
+    return [(each.finding.rule, each.finding.severity) for each in record.judged]
+
+
+def test_a_status_that_disagrees_with_the_ledger_is_kept_and_what_becomes_of_pod_and_claim() -> None:
+    right, wrong = status_write("2"), status_write("1")
+    assert rules(right) == []
+    assert rules(wrong) == [("pod-status-disagrees", "warning")]
+    assert (wrong.outcome, wrong.troubled) == ("warned", False)
+    assert Kept(right, ratio=0).spans == []
+    kept = Kept(wrong, right, ratio=0)
+    assert [span.attributes["allocguard.verdict"] for span in kept.spans if span.name == "admission.review"] == [
+        "warned",
+        "allowed",
+    ]
+    assert {span.trace for span in kept.spans} == {trace_id(wrong.pods[0].uid)}
+    assert kept.sampling.wanted(BOUND)
+
+
+def test_a_claim_without_its_entry_is_a_difference_too_and_an_entry_ahead_of_the_view_is_none() -> None:
+    uncounted = status_write("2", "claim-2")
+    assert rules(uncounted) == [("pod-status-disagrees", "info"), ("uncounted", "warning")]
+    kept = Kept(uncounted, ratio=0)
+    assert kept.spans
+    assert kept.sampling.wanted(BOUND)
+    # Whose claim the entry names, too: somebody charges it to the pod.
+    assert kept.sampling.wanted(CLAIM)
+    unseen = build([each for each in fleet.cluster(4) if each["metadata"]["name"] != "claim-1"], Release(36))
+    ahead = status_write("2", snapshot=unseen)
+    assert rules(ahead) == [("pod-status-disagrees", "info")]
+    assert Kept(ahead, ratio=0).spans == []
+
+
+def test_a_binding_that_does_not_fit_is_kept_in_the_trace_of_its_pod() -> None:
+    pod = fleet.pod(1, "claim-1")
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod["metadata"]["name"], "namespace": "bench"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": fleet.name(3)},
+    }
+    review = fleet.review("CREATE", binding, None, "binding", "system:kube-scheduler")
+    record = record_of(review, snapshot=FULL)
+    assert ("node-overcommit", "error") in rules(record)
+    assert record.outcome == "warned"
+    kept = Kept(record, ratio=0)
+    [root] = [span for span in kept.spans if span.name == "admission.review"]
+    assert root.trace == trace_id(pod["metadata"]["uid"])
+    assert (root.attributes["k8s.pod.name"], root.attributes["k8s.node.name"]) == (
+        pod["metadata"]["name"],
+        fleet.name(3),
+    )
+    assert kept.sampling.wanted(BOUND)
+    # The write is none that made the pod.
+    assert spans_of(record)[0].id != anchor(pod["metadata"]["uid"])
+
+
 def test_a_claim_that_waited_for_its_devices_is_kept_by_whoever_hears_of_it() -> None:
     created = datetime(2026, 11, 20, 9, 0, 0, tzinfo=UTC)
     assert fleet.CREATED == "2026-11-20T09:00:00Z"

@@ -20,6 +20,9 @@ from webhook.kube.snapshot import Snapshot
 
 BASE = f"status.{POD_FIELD}"
 
+# Rules by which a pod's status disagrees with what is charged.
+DISAGREES = frozenset({"pod-status-disagrees", "uncounted"})
+
 # Quantities are stored to nano precision.
 NANO = Fraction(1, 10**9)
 

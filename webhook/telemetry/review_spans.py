@@ -12,8 +12,10 @@ from datetime import timedelta
 
 from webhook.admission.decide import Judged
 from webhook.admission.record import Record, Ref
+from webhook.facts.podstatus import DISAGREES
 from webhook.facts.times import instant
 from webhook.kube.core import GATE
+from webhook.kube.finding import Finding
 from webhook.kube.raw import mapping, text
 from webhook.kube.trace import trace_id
 from webhook.policy.claim_fact import ClaimFact
@@ -83,8 +85,8 @@ class ReviewSpans:
             return
         sampling = self._tracing.sampling
         if _kept(record):
-            for each in (subject, *record.pods):
-                sampling.keep(each.uid)
+            for uid in (subject.uid, *(each.uid for each in record.pods), *_claims_of_pod(record)):
+                sampling.keep(uid)
         elif not subject.uid or not sampling.wanted(subject.uid):
             return
         for span in spans(record, subject):
@@ -94,8 +96,8 @@ class ReviewSpans:
 def spans(record: Record, subject: Ref) -> Iterator[Span]:
     """The spans of ``record`` in the trace of ``subject``, or, where that has no UID yet, in one of the review."""
     request, reserved = record.request, record.reserved
-    creates = request.operation == "CREATE" and not request.sub_resource and record.endpoint == "validate"
-    if subject.uid and creates:
+    creates = request.operation == "CREATE" and not request.sub_resource and request.kind.name != "Binding"
+    if subject.uid and creates and record.endpoint == "validate":
         review = anchor(subject.uid)
     else:
         review = SpanId(trace_id(subject.uid or request.uid), new_span())
@@ -126,14 +128,13 @@ def spans(record: Record, subject: Ref) -> Iterator[Span]:
 def _subject(record: Record) -> Ref | None:
     if record.claim is not None:
         return record.claim
-    return record.pods[0] if record.request.kind.name == "Pod" else None
+    return next(iter(record.pods), None)
 
 
 def _kept(record: Record) -> bool:
     if record.troubled or _gated(record):
         return True
-    # What disagrees with the ledger, or would be refused, were its policy not one that only warns or audits.
-    if any(each.finding.severity == "error" and not each.exception for each in record.judged):
+    if any(_grave(each.finding) and not each.exception for each in record.judged):
         return True
     if not record.allocates:
         return False
@@ -141,10 +142,18 @@ def _kept(record: Record) -> bool:
     return created is not None and waited(created, record.at)
 
 
+def _grave(finding: Finding) -> bool:
+    """Whether it would refuse, were its policy not one that only warns or audits, or disagrees with the ledger; where
+    that is an info the view may only be behind.
+    """
+    return finding.severity == "error" or (finding.rule in DISAGREES and finding.severity == "warning")
+
+
 def _gated(record: Record) -> bool:
     """Whether the write makes a pod that waits for us: it was given our gate in another review, that had no UID."""
-    pod = _pod(record)
-    return pod is not None and record.request.operation == "CREATE" and GATE in pod.model.gates
+    pod, request = _pod(record), record.request
+    made = request.operation == "CREATE" and request.kind.name == "Pod"
+    return pod is not None and made and GATE in pod.model.gates
 
 
 def _asked(record: Record) -> dict[str, str | bool | tuple[str, ...]]:
@@ -205,17 +214,24 @@ def _links(record: Record) -> Iterator[SpanId]:
         version, trace, span, more = parent.groups()
         if int(trace, 16) and int(span, 16) and (version != "00" or not more):
             yield SpanId(trace, span)
-    claim, pod = _claim(record), _pod(record)
+    claim = _claim(record)
     uids = [each.uid for each in record.pods] if claim is not None else []
     if claim is not None:
         uids += [text(owner.get("uid")) for owner in claim.model.owners if owner.get("kind") == "Pod"]
-    if pod is not None:
-        known = record.verdict.evaluation.facts.snapshot.claims
-        found = [known.get((pod.model.namespace, name)) for name in pod.claims]
-        uids += [each.uid for each in found if each is not None]
-    for uid in uids[:MOST_ITEMS]:
+    for uid in (*uids, *_claims_of_pod(record))[:MOST_ITEMS]:
         if uid:
             yield anchor(uid)
+
+
+def _claims_of_pod(record: Record) -> list[str]:
+    """The UIDs of the claims that the pod of the write uses, or has entries for in its status."""
+    pod = _pod(record)
+    if pod is None:
+        return []
+    known = record.verdict.evaluation.facts.snapshot.claims
+    names = dict.fromkeys((*pod.claims, *(entry.claim for entry in pod.model.entries)))
+    found = [known.get((pod.model.namespace, name)) for name in names]
+    return [each.uid for each in found if each is not None][:MOST_ITEMS]
 
 
 def _evaluations(record: Record) -> Iterator[tuple[Attributes, str]]:
@@ -265,4 +281,4 @@ def _claim(record: Record) -> ClaimFact | None:
 
 
 def _pod(record: Record) -> PodFact | None:
-    return record.verdict.evaluation.facts.pod if record.request.kind.name == "Pod" else None
+    return record.verdict.evaluation.facts.pod
