@@ -6,11 +6,13 @@ import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.ledger.builders import allocated, container, device, entry, new, node, old, pod, result, slice_of
+from tests.ledger.builders import DRIVER, allocated, container, device, entry, new, node, old, pod, result, slice_of
 from webhook.ledger.events import Event, event_of
 
 Json = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
+# An attribute of the devices that has the other zone, for who believes it.
+SAYS = "other.example/zone"
 
 
 class History:
@@ -76,7 +78,14 @@ class History:
             device(f"zone{zone}", *([mapping] if multiplier else []), capacity={"cpus": "8"}, zone=zone)
             for zone in (0, 1)
         ]
+        for zone, made in enumerate(devices):
+            made["attributes"][SAYS] = {"int": 1 - zone}
         self.put(slice_of(*devices, name=name, pool=node_name, nodeName=node_name, generation=generation))
+
+    def rollout(self, *attributes: str) -> None:
+        """An entry for the driver, by which ``attributes`` tell the zones of its devices."""
+        made: Json = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": DRIVER}}
+        self.put({**made, "spec": {"stage": "General", "numaAttributes": list(attributes)}})
 
     def claim(self, name: str = "c") -> None:
         made = allocated(name)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec.structs import replace
 
 from tests.ledger.builders import DRIVER
-from tests.ledger.history import START, History
+from tests.ledger.history import SAYS, START, History
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object
 from webhook.kube.quantity import of_resource
 from webhook.kube.release import Release
@@ -235,6 +235,16 @@ def test_an_allocation_is_charged_by_the_mapping_that_was_there_however_late_it_
     assert told(applied(late)) == told(ledger)
 
 
+def test_a_rollout_whose_slices_are_gone_is_heard_of_in_any_order() -> None:
+    history = started()
+    history.allocate("c", (0, "2"))
+    history.delete("ResourceSlice", "s1")
+    history.rollout(SAYS)
+    ledger = same_in_any_order(history)
+    *first, gone, rollout = history.events
+    assert told(applied([*first, rollout, gone])) == told(applied(history.events)) == told(ledger)
+
+
 def test_a_restarted_node_changes_no_charge() -> None:
     history = started()
     history.allocate("c", (0, "2"), pod_name="p1")
@@ -357,6 +367,10 @@ class Cluster(RuleBasedStateMachine):
     @rule(name=NODES, multiplier=st.sampled_from([None, "1", "2", "3"]), index=st.sampled_from([0, 0, 1]))
     def publish(self, name: str, multiplier: str | None, index: int) -> None:
         self.history.slice(multiplier, f"{name}-{index}", name, generation=1 + index)
+
+    @rule(attributes=st.sampled_from([(), (SAYS,)]))
+    def roll_out(self, attributes: tuple[str, ...]) -> None:
+        self.history.rollout(*attributes)
 
     @rule(
         name=NAMES,

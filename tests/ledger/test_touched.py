@@ -104,6 +104,9 @@ def test_a_rollout_touches_where_its_drivers_devices_are_held() -> None:
     assert by_last(history) == {"n1"}
     history.put({"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": {"name": "other"}})
     assert by_last(history) == set()
+    history.delete("ResourceSlice", "s-n1")
+    history.delete("DriverRollout", "d.example")
+    assert by_last(history) == {"n1"}
 
 
 def test_a_claim_and_a_pod_touch_the_nodes_whose_ledgers_name_them() -> None:

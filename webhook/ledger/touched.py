@@ -52,9 +52,9 @@ def touched(
             pools.add((text(spec.get("driver")), text(mapping(spec.get("pool")).get("name"))))
             return _nodes((claim for pool in pools for claim in after.pool_claims.get(pool, ())), before, after)
         case "DriverRollout":
-            names: Iterable[str] = after.driver_slices.get(event.name, ())
-            pools = {after.slices[name].key for name in names}
-            return _nodes((claim for pool in pools for claim in after.pool_claims.get(pool, ())), before, after)
+            # Not by the slices of the driver: what is held of one that is gone is charged by its versions.
+            held = (claims for (driver, _), claims in after.pool_claims.items() if driver == event.name)
+            return _nodes((claim for claims in held for claim in claims), before, after)
     return set()
 
 
