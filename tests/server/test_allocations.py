@@ -14,6 +14,8 @@ import pytest
 from tests.facts.builders import claim, device_class, gpu, node, pod, pod_ref, result, slice_of
 from tests.facts.test_verification import charge, digest, ledger
 from webhook.cluster.files import Cluster
+from webhook.kube.release import Release
+from webhook.kube.snapshot import build
 from webhook.kube.trace import trace_id
 from webhook.server import allocations
 from webhook.server.service import Reply, Service
@@ -96,6 +98,20 @@ def test_a_claim_waits_for_what_refused_it_until_it_is_allocated(tmp_path: Path)
     assert value(small, 'claims_pending{driver="d.example",reason="unscheduled"}') == "1.0"
     assert allowed(small, allocation("a"))
     assert value(small, 'claims_pending{driver="d.example",reason="unscheduled"}') == "1.0"
+
+
+def test_what_refused_a_claim_is_forgotten_once_it_is_allocated_through_another_replica(tmp_path: Path) -> None:
+    judge = service(tmp_path, slice_of(core("a", cpus="9")), claim("c2"))
+    assert not allowed(judge, allocation("a"))
+    assert not allowed(judge, allocation("a", name="c2"))
+    empty, waiting, bound = (build(objs, Release(36)) for objs in ([], [claim()], [allocation("a")]))
+    changes = [("Pod", waiting, bound), ("ResourceClaim", empty, waiting), ("ResourceClaim", waiting, empty)]
+    for kind, before, after in changes:
+        judge.allocations.hear(kind, ("ns", "c1"), before, after)
+    assert set(judge.allocations.refused) == {"uid-c1", "uid-c2"}
+    judge.allocations.hear("ResourceClaim", ("ns", "c1"), waiting, bound)
+    assert set(judge.allocations.refused) == {"uid-c2"}
+    assert value(judge, 'claims_pending{driver="d.example",reason="unscheduled"}') == "1.0"
 
 
 def test_what_clears_an_allocation_is_no_placement(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +11,9 @@ from webhook.admission.action import denies
 from webhook.admission.decide import Judged, Verdict
 from webhook.admission.record import DUPLICATES
 from webhook.admission.subject import claim_trace
+from webhook.cluster.reflector import Key
 from webhook.facts.zone_checks import zone_checks
+from webhook.kube.snapshot import Snapshot
 from webhook.policy.claim_fact import ClaimFact
 from webhook.telemetry.metrics import Metrics
 
@@ -21,11 +24,14 @@ _MOST_REFUSED = 4096
 
 
 class Allocations:
-    """The allocations that one server judged. ``refused`` tells by claim id which rule refused its last one."""
+    """The allocations that one server judged. ``refused`` tells by claim id which rule refused its last one.
+    :meth:`judged` belongs to the server's event loop, :meth:`hear` to that of the view, the rest to any thread.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._refused: dict[str, str] = {}
+        self._changing = threading.Lock()
         self._duplicates: Counter[str] = Counter()
         self._unfit: Counter[str] = Counter()
 
@@ -58,12 +64,22 @@ class Allocations:
             self._metrics.duplicate(driver, trace)
             self._duplicates[driver] += 1
         name = claim.model.id
-        self._refused.pop(name, None)
-        if not allowed:
-            rule = next((each.finding.rule for each in verdict.judged if denies(each)), "")
-            self._refused[name] = rule or "not-judged"
-            if len(self._refused) > _MOST_REFUSED:
-                del self._refused[next(iter(self._refused))]
+        with self._changing:
+            self._refused.pop(name, None)
+            if not allowed:
+                rule = next((each.finding.rule for each in verdict.judged if denies(each)), "")
+                self._refused[name] = rule or "not-judged"
+                if len(self._refused) > _MOST_REFUSED:
+                    del self._refused[next(iter(self._refused))]
+
+    def hear(self, kind: str, key: Key, before: Snapshot, after: Snapshot) -> None:
+        """Forget what refused a claim once the view has it allocated, whichever server let that through; see
+        :attr:`webhook.cluster.live.LiveCluster.on_change`.
+        """
+        claim = after.claims.get(key) if kind == "ResourceClaim" else None
+        if claim is not None and claim.allocation is not None:
+            with self._changing:
+                self._refused.pop(claim.id, None)
 
 
 def _duplicates(claim: ClaimFact, judged: Iterable[Judged]) -> list[str]:

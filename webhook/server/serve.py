@@ -64,7 +64,7 @@ def serve(settings: Settings, log: Log | None = None) -> None:
     now = settings.clock or clock.now
     tracing = Tracing(settings.otlp_endpoint, log, settings.otlp_protocol, settings.trace_ratio)
     try:
-        policies = PolicyStore(settings.policies or [shipped()], settings.audit)
+        policies = PolicyStore(settings.policies or [shipped()], settings.audit, settings.namespace)
         if settings.journal is not None:
             # The events of a clock that stands still would have no order.
             journal = Journal(settings.journal, clock.now, log.write, settings.limits)
@@ -206,6 +206,7 @@ def _serve_live(
         _trace(service, tracing)
         cluster.on_policies = service.take_policies
         cluster.on_stale = service.metrics.stale
+        cluster.on_change.append(service.allocations.hear)
         controllers.gates.on_release = service.metrics.released
         service.may_hold = controllers.may_hold
         service.patience = PATIENCE
@@ -214,6 +215,8 @@ def _serve_live(
         controllers.rollouts.tracing = tracing
         controllers.life.refused = lambda: service.allocations.refused
         controllers.life.on_moments.append(MomentLines(log, tracing).tell)
+        if tracing.sends:
+            controllers.ledgers.on_differing = tracing.sampling.keep
         parts["events"] = _events(service, controllers, api).run
         controllers.roles.on_findings = service.metrics.role_findings
         controllers.scan.on_scan = service.metrics.audit_scan
