@@ -76,7 +76,8 @@ def exposed() -> dict[str, set[str]]:
 
 def strange(expression: str, exposed: dict[str, set[str]]) -> list[str]:
     """What ``expression`` asks for and nobody tells: metrics, labels of them, labels to group by."""
-    found, known = [], {"le"}
+    # The label of a target is that of docs/monitoring.md, and of the operator.
+    found, known = [], {"le", "pod"}
     for name, selectors in _SELECTED.findall(expression):
         labels = exposed.get(name)
         if labels is None:

@@ -141,6 +141,21 @@ def test_the_rules_are_right_and_quiet_and_fire() -> None:
     assert "SUCCESS" in promtool("test", "rules", MONITORING / "alerts_test.yaml")
 
 
+def test_a_claim_that_one_of_two_replicas_refused_is_one_that_waits(tmp_path: Path) -> None:
+    refusing, other = (
+        ('pod="a", reason="node-overcommit"', 'pod="a", reason="unscheduled"'),
+        'pod="b", reason="unscheduled"',
+    )
+    pending = {**dict.fromkeys(refusing, 1), other: 2}
+    series = [
+        {"series": f'allocguard_claims_pending{{driver="d", {labels}}}', "values": f"{count}x{APART}"}
+        for labels, count in pending.items()
+    ]
+    [shown] = [target["expr"] for target in targets("Claims waiting")]
+    evaluate(tmp_path, series, [(shown, [{"labels": "{}", "value": 2}])])
+    evaluate(tmp_path, [], [(shown, [{"labels": "{}", "value": 0}])])
+
+
 def test_a_real_server_is_quiet_has_data_for_every_panel_and_its_faults_are_alerts(
     fresh_plane: Callable[..., Cluster], tmp_path: Path
 ) -> None:
@@ -215,10 +230,10 @@ def follow(line: str, cluster: Cluster, guard: Guard, folder: Path) -> None:
     assert done.returncode in ((0, 1) if "webhook.cli" in line else (0,)), (line, done.stdout, done.stderr)
 
 
-def targets() -> list[dict[str, Any]]:
-    """All queries of the dashboard."""
-    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
-    return [target for each in dashboard["panels"] for target in each.get("targets", ())]
+def targets(title: str = "") -> list[dict[str, Any]]:
+    """All queries of the dashboard, or of the panel with this title."""
+    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    return [target for each in panels if title in ("", each["title"]) for target in each.get("targets", ())]
 
 
 def panel(expression: str, node: str) -> str:
