@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.controllers.memory import Memory
-from tests.ledger.builders import allocated, container, device, node, old, pod, result, slice_of
+from tests.ledger.builders import allocated, container, device, entry, node, old, pod, result, slice_of
 from webhook.cluster.api import Unreachable
 from webhook.cluster.kinds import KINDS
 from webhook.cluster.ledgers import PATH
@@ -75,6 +75,7 @@ class World:
         self.view.snapshot = self.view.snapshot.put({"kind": "none"})
         self.view.snapshot = replace(self.view.snapshot, release=Release(36))
         self.moments: list[Moment] = []
+        self.differing: set[str] = set()
         self.controller = self.led()
         self.view.on_change.append(self.controller._heard)
 
@@ -82,6 +83,7 @@ class World:
         """A controller of its own, as that of a new leader."""
         made = NodeLedgers(self.api, self.view, self.log, lambda: NOW)  # type: ignore[arg-type]  # the same methods
         made.on_moments = self.moments.extend
+        made.on_differing = self.differing.add
         return made
 
     def told(self) -> list[tuple[str, str, str]]:
@@ -591,6 +593,43 @@ def test_the_ledger_of_a_node_that_is_gone_tells_what_it_released() -> None:
         world.gone("ResourceClaim", "a", "ns")
         assert await world.controller._publish("n1")
         assert world.told() == [("released", "a", "claim-gone")]
+
+    run(test())
+
+
+def test_whose_claims_and_pods_disagree_with_the_book_is_told_by_every_leader() -> None:
+    async def test() -> None:
+        world = World()
+        booked = coming(entries=[entry("a", cpu="3")])
+        world.see(node(cpu="10"), SLICE, claim(), booked)
+        await world.publish()
+        assert world.differing == set()
+        world.see(at(40, coming(entries=[entry("a", cpu="1")])))
+        await world.publish()
+        assert world.differing == {"uid-p1", "uid-a"}
+        # Who leads next looks at every node, and has nothing to write.
+        world.controller = world.led()
+        world.differing.clear()
+        await world.publish()
+        assert world.differing == {"uid-p1", "uid-a"}
+        world.see(at(41, booked))
+        world.differing.clear()
+        await world.publish()
+        assert world.differing == set()
+
+    run(test())
+
+
+def test_claims_that_a_node_which_is_gone_left_behind_are_told_too() -> None:
+    async def test() -> None:
+        world = World()
+        world.see(node(cpu="10"), SLICE, claim())
+        await world.publish()
+        assert world.differing == set()
+        world.gone("Node", "n1")
+        assert await world.controller._publish("n1")
+        assert [row.name for row in world.stored().charges] == ["a"]
+        assert world.differing == {"uid-a"}
 
     run(test())
 

@@ -13,6 +13,7 @@ from tests.e2e import build
 from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import API_SERVER
+from tests.e2e.driver import each, per
 from tests.e2e.guarding import deployed, guarded, kubelet
 from tests.e2e.jaeger import Jaeger, Span
 from tests.e2e.scenes import cpu_claim, shared_cpus
@@ -73,6 +74,22 @@ def test_a_refused_claim_is_a_trace_from_then_on_and_one_without_trouble_is_none
     assert line["uid"] == denied.attributes["allocguard.review.uid"]
     assert guard.metric("allocguard_spans_dropped_total") == 0
     steady(lambda: jaeger.trace(trace_id(uid(small))) == [], during=2)
+
+
+def test_a_claim_of_which_the_book_finds_a_difference_is_a_trace_from_then_on(cluster: Cluster, jaeger: Jaeger) -> None:
+    guard = deployed(cluster, f"--otlp-endpoint={jaeger.otlp_http}", "--trace-ratio=0")
+    driver = shared_cpus(cluster, "n1", cpu="16")
+    claim = cpu_claim(cluster, "c1", 2)
+    eventually(lambda: guard.metric("allocguard_pool_phase", driver=driver.name, pool=driver.node))
+    cluster.allocate("c1", driver, "group-0", cpus="2")
+    eventually(lambda: guard.lines(event="charged", claimUID=uid(claim)))
+    costs = {"cpu": per("cpus", "2"), "memory": each("1Gi")}
+    driver.publish([driver.device("group-0", {"cpus": "8"}, costs, zone=0)], generation=2)
+    # The leader found it by then: it stands in what it wrote.
+    eventually(lambda: cluster.get("NodeLedger", "n1")["status"].get("differences", 0) > 0)
+    cluster.delete("ResourceClaim", "c1")
+    spans = jaeger.found(trace_id(uid(claim)), "ledger.release")
+    assert "ledger.charge" not in {span.name for span in spans}
 
 
 def two(spans: list[Span]) -> list[Span]:

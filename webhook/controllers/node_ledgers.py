@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
+from itertools import chain
 from typing import Protocol
 
 import orjson
@@ -32,6 +33,8 @@ from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 from webhook.ledger.booking import advance
+from webhook.ledger.charges import Difference
+from webhook.ledger.differences import claim_unplaced, concerned
 from webhook.ledger.events import Event
 from webhook.ledger.moments import Moment
 from webhook.ledger.reserve import LIFE
@@ -66,7 +69,9 @@ class Cluster(Protocol):
 
 class NodeLedgers:
     """The controller. Times that others wrote are never compared with a clock: a reservation is as old as it is known
-    here. ``on_moments`` is told what each write means for the claims in it, at the time of ``clock``.
+    here. ``on_moments`` is told what each write means for the claims in it, at the time of ``clock``; ``on_differing``
+    at each look at a node the UID of every claim and pod of which something there disagrees with the book. Neither
+    blocks.
     """
 
     def __init__(self, api: Api, cluster: Cluster, log: Log, clock: Callable[[], datetime]) -> None:
@@ -75,6 +80,7 @@ class NodeLedgers:
         self._cluster = cluster
         self._clock = clock
         self.on_moments: Callable[[Sequence[Moment]], None] = lambda moments: None
+        self.on_differing: Callable[[str], None] = lambda uid: None
         self._unwritten = Once(log, "node ledgers not written")
         self._begin()
         self._problem = ""
@@ -277,6 +283,8 @@ class NodeLedgers:
         if held is None:
             return True
         if ledger.charges or ledger.reservations:
+            here = [snapshot.claims_by_uid.get(row.claim_uid) for row in ledger.charges]
+            self._differ(chain.from_iterable(claim_unplaced(each, snapshot) for each in here if each), snapshot)
             return ledger == held or await self._write(held, ledger, snapshot, {})
         begun = self._clock()
         removed = await self._ledgers.remove(held)
@@ -295,7 +303,14 @@ class NodeLedgers:
 
     def _summed(self, snapshot: Snapshot, node: str) -> Json:
         page = self._book.page(snapshot, node)
-        return {} if page is None else {**account_json(page.account), "differences": len(page.differences)}
+        if page is None:
+            return {}
+        self._differ(page.differences, snapshot)
+        return {**account_json(page.account), "differences": len(page.differences)}
+
+    def _differ(self, differences: Iterable[Difference], snapshot: Snapshot) -> None:
+        for uid in concerned(differences, snapshot):
+            self.on_differing(uid)
 
     async def _alive(self, held: NodeLedger | None, snapshot: Snapshot) -> frozenset[str]:
         """The claims on ``held`` that the view does not have, and the API server does."""

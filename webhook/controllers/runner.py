@@ -122,10 +122,10 @@ class Controllers:
         self.roles = RbacSweep(api, cluster, policies, log, now)
         self.scan = AuditScan(api, cluster, policies, log, now)
         self.life = ClaimLife(cluster, now)
-        ledgers = NodeLedgers(api, cluster, log, now)
-        ledgers.on_moments = self.life.written
+        self.ledgers = NodeLedgers(api, cluster, log, now)
+        self.ledgers.on_moments = self.life.written
         self._shared: dict[str, Shared] = {
-            "node ledgers": ledgers,
+            "node ledgers": self.ledgers,
             "claims": self.life,
             "gates": self.gates,
             "device taints": taints,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from webhook.facts.account import Account, Amounts, bookable, rounded
 from webhook.facts.footprint import footprint
 from webhook.facts.placement import claim_node
+from webhook.facts.pods import pod_claims
 from webhook.facts.times import instant
 from webhook.facts.waits import allocated_at
 from webhook.kube.claims import Claim
@@ -18,6 +21,24 @@ from webhook.ledger.charges import ClaimCharges, Difference, about_claim
 def said(amounts: Amounts) -> str:
     """Amounts as people read them."""
     return ", ".join(f"{of_resource(name, amounts[name])} {name}" for name in sorted(amounts)) or "nothing"
+
+
+def concerned(differences: Iterable[Difference], snapshot: Snapshot) -> set[str]:
+    """The UIDs of the claims and pods that ``differences`` are about, notes left out; with a pod go the claims that it
+    uses or has entries for. One about a whole node is about no claim in particular.
+    """
+    found: set[str] = set()
+    for each in differences:
+        place = each.namespace, each.name
+        if each.finding.severity == "info":
+            continue
+        if each.kind == "ResourceClaim" and (claim := snapshot.claims.get(place)) is not None:
+            found.add(claim.uid)
+        elif each.kind == "Pod" and (pod := snapshot.pods.get(place)) is not None:
+            entered = [snapshot.claims.get((pod.namespace, entry.claim)) for entry in pod.entries]
+            used = [claim for _, claim in pod_claims(pod, snapshot)]
+            found |= {pod.uid, *(claim.uid for claim in (*used, *entered) if claim is not None)}
+    return found - {""}
 
 
 def sharing_differences(claim: Claim, made: ClaimCharges, snapshot: Snapshot) -> list[Difference]:
