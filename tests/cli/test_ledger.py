@@ -89,6 +89,66 @@ def test_fit_counts_the_pod_too(run, example, tmp_path):
     assert run(*claim, "--pod", tmp_path / "pod.yaml").code == 1
 
 
+def test_fit_of_several_pods_has_room_for_all_of_them_at_once(run, example, tmp_path):
+    given = yaml.safe_load((example / "manifests" / "claim.yaml").read_text().replace('"12"', '"5"'))
+    meta = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "cores", "namespace": "studio"},
+    }
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "studio"},
+            "spec": {
+                "containers": [{"name": "main", "image": "i", "resources": {"claims": [{"name": "cpus"}]}}],
+                "resourceClaims": [{"name": "cpus", "resourceClaimTemplateName": "cores"}],
+            },
+        }
+        for name in ("one", "two", "three")
+    ]
+    (tmp_path / "template.yaml").write_text(yaml.safe_dump({**meta, "spec": {"spec": given["spec"]}}))
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump_all(pods[:2]))
+    options = ("ledger", "fit", "--claim", tmp_path / "template.yaml", "--cluster", example / "cluster", *AT)
+    ran = run(*options, "--pod", tmp_path / "two.yaml")
+    assert (ran.code, ran.out) == (
+        0,
+        "fits: 2 of 2 have room at once\n"
+        "  pod studio/one with studio/one-cpus: anvil-1\n"
+        "  pod studio/two with studio/two-cpus: anvil-1\n",
+    )
+    ran = run(*options, "--pod", tmp_path / "pods.yaml", "-o", "json")
+    value = json.loads(ran.out)
+    assert (ran.code, value["verdict"]) == (1, "nowhere")
+    assert [node["node"] for node in value["nodes"] if node["fits"]] == ["anvil-1"]
+    *placed, left = value["placements"]
+    assert [(each["pod"], each["node"], each["nodes"]) for each in placed] == [
+        ("studio/one", "anvil-1", []),
+        ("studio/two", "anvil-1", []),
+    ]
+    assert (left["pod"], left["claims"], left["node"], left["sure"]) == (
+        "studio/three",
+        ["studio/three-cpus"],
+        "",
+        False,
+    )
+    assert "node-overcommit" in {reason["rule"] for node in left["nodes"] for reason in node["reasons"]}
+    # To take it from one of the same set would help nobody.
+    assert [(each["kind"], each["node"], each["amount"]) for each in value["smallestChange"]] == [
+        ("node-grow", "anvil-1", "5")
+    ]
+    assert "  pod studio/three with studio/three-cpus: no node after the others; another order may fit\n" in (
+        run(*options, "--pod", tmp_path / "pods.yaml").out
+    )
+    pods[0]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "gone"
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    ran = run(*options, "--pod", tmp_path / "pods.yaml")
+    assert ran.code == 2
+    assert "pod studio/one: has template gone, which is neither given nor in the cluster" in ran.err
+
+
 def test_a_claim_that_does_not_decode_fits_nowhere(run, example, tmp_path):
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": 7}
     (tmp_path / "claim.yaml").write_text(yaml.safe_dump(claim))

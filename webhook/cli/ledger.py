@@ -79,11 +79,18 @@ def show(
 Examples:
   allocguard ledger fit --claim claim.yaml --cluster cluster.yaml
   allocguard ledger fit --claim claim.yaml --pod pod.yaml --cluster cluster.yaml -o json
+  allocguard ledger fit --claim template.yaml --pod pods.yaml --cluster cluster.yaml
 \b
 Exit code 1: it fits nowhere.""",
 )
 @click.option("--claim", "claims", multiple=True, required=True, metavar="F", help="Claims or templates (repeatable).")
-@click.option("--pod", "pods", multiple=True, metavar="F", help="The pod that uses the claims: its request counts too.")
+@click.option(
+    "--pod",
+    "pods",
+    multiple=True,
+    metavar="F",
+    help="The pod that uses the claims: its request counts too (several: each its own).",
+)
 @cluster_options
 @output_option("text", "json", "yaml")
 def fit(
@@ -93,9 +100,13 @@ def fit(
     at: datetime,
     output: str,
 ) -> int:
-    """Which nodes could take the claims together, why not the others, and the smallest change that would help."""
+    """Which nodes could take the claims together, why not the others, and the smallest change that would help.
+
+    With several pods: whether there is room for all of them at once, each with the claims that it names.
+    """
     from webhook.cli.ledger_text import render_fit
     from webhook.cli.output import dump
+    from webhook.facts.fleet_fit import UnknownClaimError, wanted_of
     from webhook.kube.claims import read_claim, read_template
     from webhook.kube.core import read_pod
     from webhook.ledger import views
@@ -106,15 +117,21 @@ def fit(
     readers = {"ResourceClaim": read_claim, "ResourceClaimTemplate": read_template}
     asked = sources.of_kinds(claims, tuple(readers), beside=("Pod",))
     using = sources.of_kinds(pods, ("Pod",), beside=tuple(readers))
-    wanted = [readers[text(each["kind"])](each) for each in asked]
+    read = [(text(each["kind"]), readers[text(each["kind"])](each)) for each in asked]
+    wanted = [claim for _, claim in read]
     users = [read_pod(each) for each in using]
     if not wanted:
         raise click.exceptions.Exit(2)
-    if len(users) > 1:
-        raise click.UsageError(f"--pod: has {len(users)} pods, needs one: all claims are fitted with it together")
     refused = [each for obj in (*asked, *using) for each in _undecodable(obj, world.snapshot.release)]
     if refused:
         value = views.refused_view(world.snapshot, refused)
+    elif len(users) > 1:
+        real = [claim for kind, claim in read if kind == "ResourceClaim"]
+        try:
+            rows = wanted_of(users, real, [claim for kind, claim in read if kind != "ResourceClaim"], world.snapshot)
+        except UnknownClaimError as error:
+            raise click.UsageError(str(error)) from None
+        value = views.fleet_view(Book(), world.snapshot, rows, real, at)
     else:
         value = views.fit_view(Book(), world.snapshot, wanted, at, *users)
     out(render_fit(value) if output == "text" else dump(value, output))

@@ -28,9 +28,46 @@ def render(value: dict[str, Any]) -> str:
 def render_fit(value: dict[str, Any]) -> str:
     """The text of what ``ledger fit`` prints as JSON."""
     nodes = value["nodes"]
-    count = sum(node["fits"] for node in nodes)
-    colour = "green" if count else "red"
-    lines = [paint(f"fits {value['verdict']}: {count} of {plural(len(nodes), 'node')}", colour, bold=True)]
+    if "placements" in value:
+        lines = _placements(value["placements"])
+    else:
+        count = sum(node["fits"] for node in nodes)
+        colour = "green" if count else "red"
+        lines = [paint(f"fits {value['verdict']}: {count} of {plural(len(nodes), 'node')}", colour, bold=True)]
+        lines += _node_fits(nodes)
+    if value["smallestChange"]:
+        lines.append("what would help, each alone:")
+        lines += [f"  {change_text(each)}" for each in value["smallestChange"]]
+    return "\n".join(lines)
+
+
+def _placements(placements: list[dict[str, Any]]) -> list[str]:
+    count = sum(bool(each["node"]) for each in placements)
+    whole = count == len(placements)
+    lines = [
+        paint(
+            f"{'fits' if whole else 'does not fit'}: {count} of {len(placements)} have room at once",
+            "green" if whole else "red",
+            bold=True,
+        )
+    ]
+    for each in placements:
+        claims = ", ".join(map(one_line, each["claims"]))
+        who = (
+            f"pod {one_line(each['pod'])}" + (f" with {claims}" if claims else "") if each["pod"] else f"claim {claims}"
+        )
+        if each["node"]:
+            unsure = "" if each["sure"] else " (it may: not everything could be judged)"
+            lines.append(f"  {who}: {paint(one_line(each['node']), 'green')}{unsure}")
+        else:
+            unsure = "" if each["sure"] else " after the others; another order may fit"
+            lines.append(f"  {who}: {paint('no node', 'red')}{unsure}")
+            lines += [f"  {line}" for line in _node_fits(each["nodes"])]
+    return lines
+
+
+def _node_fits(nodes: list[dict[str, Any]]) -> list[str]:
+    lines: list[str] = []
     size = max((len(node["node"]) for node in nodes), default=0)
     for node in nodes:
         verdict = paint("yes", "green") if node["fits"] else paint("no", "red")
@@ -40,10 +77,7 @@ def render_fit(value: dict[str, Any]) -> str:
             place = f"{one_line(reason['path'])}: " if reason["path"] else ""
             fix = f"; {one_line(reason['fix'])}" if reason["fix"] else ""
             lines += wrapped(f"{reason['rule']}: {place}{reason['message']}{fix}", " " * 6, " " * 10)
-    if value["smallestChange"]:
-        lines.append("what would help, each alone:")
-        lines += [f"  {change_text(each)}" for each in value["smallestChange"]]
-    return "\n".join(lines)
+    return lines
 
 
 def change_text(change: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from webhook.kube.quantity import Number
 # A proof that nothing fits can take exponential time; real claims need a few dozen steps.
 MOST_STEPS = 2000
 
+Pick = tuple["Choice", Offer]
 CounterKey = tuple[str, str, str, str]
 InZones = Mapping[tuple[int, str], Number]
 
@@ -51,13 +52,14 @@ class Room:
 class Outcome:
     """``fits`` is None when the search gave up; ``sure`` is false where an unsure offer was needed; ``blocked`` tells
     what stood in the way: ``node``, ``zone``, ``constraint``, ``device``; ``short`` the least that was too much for a
-    resource of a zone.
+    resource of a zone. ``picks`` are the devices of an assignment that fits, each with the choice that it serves.
     """
 
     fits: bool | None
     sure: bool = True
     blocked: frozenset[str] = frozenset()
     short: Mapping[tuple[int, str], Number] = field(default_factory=dict)
+    picks: tuple[Pick, ...] = ()
 
 
 def assign(groups: list[list[Choice]], constraints: list[tuple[int, Constraint]], room: Room) -> Outcome:
@@ -66,7 +68,7 @@ def assign(groups: list[list[Choice]], constraints: list[tuple[int, Constraint]]
     found = search.group(0)
     if search.steps > MOST_STEPS:
         return Outcome(None, False, frozenset(search.blocked))
-    return Outcome(found, search.unsure == 0, frozenset(search.blocked), search.short)
+    return Outcome(found, search.unsure == 0, frozenset(search.blocked), search.short, tuple(search.picks))
 
 
 class _Search:
@@ -80,6 +82,7 @@ class _Search:
         self.unsure = 0
         self.blocked: set[str] = set()
         self.short: dict[tuple[int, str], Number] = {}
+        self.picks: list[Pick] = []
         self.taken: dict[Identity, int] = {}
         self.shares: dict[tuple[Identity, str], Number] = {}
         self.counters: dict[CounterKey, Number] = {}
@@ -151,6 +154,7 @@ class _Search:
         if reason:
             self.blocked.add(reason)
             return False
+        self.picks.append((choice, offer))
         self._count(choice, offer, 1)
         for number in range(len(self.constraints)):
             values = self._values(number, choice, offer)
@@ -161,6 +165,7 @@ class _Search:
         return True
 
     def _drop(self, choice: Choice, offer: Offer) -> None:
+        self.picks.pop()
         self._count(choice, offer, -1)
         for number in range(len(self.constraints)):
             if isinstance(self._values(number, choice, offer), frozenset):

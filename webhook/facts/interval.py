@@ -11,7 +11,7 @@ from typing import Literal
 import orjson
 
 from webhook.facts.account import Account, Amounts, account_of, bookable
-from webhook.facts.assignment import Outcome, assign
+from webhook.facts.assignment import Outcome, Pick, assign
 from webhook.facts.candidates import bounds, candidates
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.fit import node_rows
@@ -33,7 +33,8 @@ MOST_SHAPES = 32
 class NodeFit:
     """One node's answer. ``sure`` is false where a selector could not be evaluated or the search was cut short: it may
     fit. ``least`` and ``most`` are what the claim can cost there, by resource, each resource for itself; ``offered``
-    tells whether the node has devices that the requests choose at all.
+    tells whether the node has devices that the requests choose at all; ``picks`` are devices that fit together, each
+    with the choice that it serves.
     """
 
     node: str
@@ -43,6 +44,7 @@ class NodeFit:
     reasons: tuple[Finding, ...]
     least: Amounts
     most: Amounts
+    picks: tuple[Pick, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def node_fit(
     if outcome.fits is False:
         why = misfits(outcome, found.account, least, claims, pod)
         return NodeFit(node, False, True, offered, tuple(why), least, most)
-    return NodeFit(node, True, outcome.sure and outcome.fits is True, offered, (), least, most)
+    return NodeFit(node, True, outcome.sure and outcome.fits is True, offered, (), least, most, outcome.picks)
 
 
 def misfits(

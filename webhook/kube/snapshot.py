@@ -235,6 +235,11 @@ class Snapshot(Struct, frozen=True):
         known = self.claims.get((claim.namespace, claim.name))
         return (self if known is None else self._without_claim(known))._with_claim(claim)
 
+    def with_pod(self, pod: Pod) -> Snapshot:
+        """This snapshot with ``pod`` in place of the pod of that namespace and name."""
+        known = self.pods.get((pod.namespace, pod.name))
+        return (self if known is None else self._without_pod(known))._with_pod(pod)
+
     def with_role(self, role: Role) -> Snapshot:
         """This snapshot with ``role`` in place of the role of that namespace and name."""
         known = self.roles.get(role.key)

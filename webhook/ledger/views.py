@@ -9,8 +9,9 @@ from typing import Any
 from msgspec import structs
 
 from webhook.facts.account import Account, Amount, ZoneAmount
-from webhook.facts.change import released, smallest_changes
-from webhook.facts.interval import interval
+from webhook.facts.change import Change, released, smallest_changes
+from webhook.facts.fleet_fit import Wanted, place
+from webhook.facts.interval import NodeFit, interval
 from webhook.facts.pool_survey import current
 from webhook.facts.pools import pool_state
 from webhook.facts.rollout import held, rollout_of
@@ -186,25 +187,60 @@ def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datet
     changes = smallest_changes(wanted, snapshot, book.account, answer.nodes, now, pod)
     return {
         "verdict": answer.verdict,
+        "nodes": [_node_fit(fit, fit.reasons) for fit in answer.nodes],
+        "smallestChange": [_change(change) for change in changes],
+    }
+
+
+def fleet_view(book: Book, snapshot: Snapshot, wanted: Sequence[Wanted], given: Sequence[Claim], now: datetime) -> Json:
+    """``ledger fit`` of several pods: whether there is room for all of them at once. ``placements`` tells where each
+    was put, or why nowhere; a node that took one ``fits``; ``smallestChange`` is what would help the first that none
+    took. ``sure`` is false where another order, or what could not be judged, may change the answer.
+    """
+    placed, after = place(wanted, given, snapshot, book.account, now)
+    left = next((each for each in placed if each.fit is None), None)
+    changes = []
+    if left is not None:
+        own = {claim.key for each in placed for claim in each.wanted.claims}
+        changes = smallest_changes(left.wanted.claims, after, book.account, left.nodes, now, left.wanted.pod)
+        changes = [change for change in changes if change.kind != "release" or change.claim not in own]
+    took = {each.fit.node: each.fit for each in placed if each.fit is not None}
+    return {
+        "verdict": "somewhere" if left is None else "nowhere",
         "nodes": [
-            {
-                "node": fit.node,
-                "fits": fit.fits,
-                "sure": fit.sure,
-                "reasons": [finding_json(reason) for reason in fit.reasons],
-            }
-            for fit in answer.nodes
+            _node_fit(took.get(name) or NodeFit(name, False, True, False, (), {}, {}), ())
+            for name in sorted(snapshot.nodes)
         ],
-        "smallestChange": [
+        "placements": [
             {
-                "kind": change.kind,
-                "node": change.node,
-                "claim": change.claim,
-                "resource": change.resource,
-                "amount": of_resource(change.resource, change.amount),
+                "pod": each.wanted.pod.key if each.wanted.pod is not None else "",
+                "claims": [claim.key for claim in each.wanted.claims],
+                "node": each.fit.node if each.fit is not None else "",
+                "sure": each.fit.sure if each.fit is not None else not each.open,
+                "nodes": [] if each.fit is not None else [_node_fit(fit, fit.reasons) for fit in each.nodes],
             }
-            for change in changes
+            for each in placed
         ],
+        "smallestChange": [_change(change) for change in changes],
+    }
+
+
+def _node_fit(fit: NodeFit, reasons: Sequence[Finding]) -> Json:
+    return {
+        "node": fit.node,
+        "fits": fit.fits,
+        "sure": fit.sure,
+        "reasons": [finding_json(reason) for reason in reasons],
+    }
+
+
+def _change(change: Change) -> Json:
+    return {
+        "kind": change.kind,
+        "node": change.node,
+        "claim": change.claim,
+        "resource": change.resource,
+        "amount": of_resource(change.resource, change.amount),
     }
 
 
