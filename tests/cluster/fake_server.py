@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -78,10 +79,10 @@ def status(code: int, reason: str, message: str) -> Json:
 
 class FakeServer:
     """``paths`` are the collections it has; every other one is 404. ``token``, when it is set, is the only one that is
-    let in. Runs in a thread of its own.
+    let in; ``tls`` has what it shows clients of HTTPS. Runs in a thread of its own.
     """
 
-    def __init__(self, paths: Iterable[str], version: str = "v1.36.3") -> None:
+    def __init__(self, paths: Iterable[str], version: str = "v1.36.3", tls: ssl.SSLContext | None = None) -> None:
         self.kept = {path: Kept() for path in paths}
         self.versions = version
         self.gates = {"DRANodeAllocatableResources": True, "Other": False}
@@ -97,12 +98,13 @@ class FakeServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20))
+        self._tls = tls
+        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls))
         self.port = self._server.sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def kubeconfig(self, path: Path, **user: object) -> str:
         """A kubeconfig for it at ``path``, with the fields of ``user``."""
@@ -163,7 +165,8 @@ class FakeServer:
 
     def resume(self) -> None:
         """Accept again, at the same port."""
-        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20))
+        listening = asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20, ssl=self._tls)
+        self._server = self._do(listening)
 
     def requests(self, path: str, watches: bool | None = None) -> list[Asked]:
         """The requests for ``path``, only lists or only watches where asked for."""
@@ -246,7 +249,7 @@ class FakeServer:
                 if fault.hang:
                     await asyncio.sleep(3600)
                 return False
-        if self.token and asked.headers.get("authorization") != f"Bearer {self.token}":
+        if self.token and asked.headers.get("authorization", "").split(" ")[1:] != [self.token]:
             writer.write(refusal(401, "Unauthorized", "Unauthorized"))
             return True
         if asked.path == "/version":

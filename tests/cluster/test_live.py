@@ -17,9 +17,7 @@ from tests.cluster import fake_server
 from tests.cluster.fake_server import FakeServer, refusal
 from tests.cluster.viewing import View
 from webhook.cluster import api, live, reflector
-from webhook.cluster.access import CannotConnect, NoCluster, connect
 from webhook.cluster.api import ApiError, Unreachable
-from webhook.cluster.background import Background
 from webhook.cluster.kinds import KINDS
 from webhook.cluster.live import Changed
 from webhook.kube.release import NODE_ALLOCATABLE
@@ -513,52 +511,6 @@ def test_a_token_that_stays_refused_is_told_until_it_is_not(server: FakeServer, 
     assert not seen.cluster.synced
     server.token = "mine"
     eventually(lambda: seen.cluster.synced)
-
-
-def connected(kubeconfig: str | None, context: str | None = None) -> None:
-    background = Background()
-    try:
-        background.submit(connect(kubeconfig, context)).result()
-    finally:
-        background.stop()
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (None, "is not there"),
-        ("", "cannot be read"),
-        ("[1, 2", "cannot be read"),
-        ("- a\n", "cannot be read"),
-        ("contexts: 7\ncurrent-context: a\n", "cannot be read"),
-        ("current-context: a\ncontexts: []\nclusters: []\n", "there is no context a"),
-    ],
-)
-def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, content: str | None, told: str) -> None:
-    path = tmp_path / "kubeconfig"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(CannotConnect, match=told) as raised:
-        connected(str(path))
-    assert str(path) in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_plugin_that_fails_is_told(server: FakeServer, tmp_path: Path) -> None:
-    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}
-    with pytest.raises(CannotConnect, match="exec: process returned 1"):
-        connected(server.kubeconfig(tmp_path / "kubeconfig", exec=run))
-
-
-def test_without_a_word_about_the_cluster_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(NoCluster):
-        connected(None)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
-    with pytest.raises(CannotConnect, match="KUBECONFIG"):
-        connected(None)
 
 
 def test_reading_once_raises_what_goes_wrong(server: FakeServer, view: Callable[..., View]) -> None:

@@ -43,7 +43,8 @@ def _source(kubeconfig: str | None, context: str | None) -> tuple[str, Callable[
     """Where credentials are, and what fills a Configuration with them. Raises CannotConnect when they are nowhere."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     paths = [path for path in named.split(os.pathsep) if path] or [_HOME]
-    there = [path for path in paths if Path(path).expanduser().exists()]
+    # Not Path.exists, which raises where nobody has a home, or where it is not ours to look into.
+    there = [path for path in paths if os.path.exists(os.path.expanduser(path))]
 
     async def from_file(configuration: Any) -> None:
         from kubernetes.aio.config import load_kube_config
@@ -98,7 +99,7 @@ class Access:
                 same = transport == self._transport
                 rest = self._rest if same else RESTClientObject(configuration)
             except Exception as error:
-                raise Unreachable(f"{self._name}: credentials cannot be read: {_told(error)}") from error
+                raise self._unread(error) from error
         if said:
             # The client goes on without credentials when a plugin fails, as somebody who is nobody.
             raise Unreachable(f"{self._name}: credentials cannot be read: {said[-1]}")
@@ -121,13 +122,19 @@ class Access:
     async def request(
         self, method: str, tail: str, body: object, kind: str, seconds: tuple[float | None, float]
     ) -> Any:
-        """The aiohttp response to one request; ``seconds`` are for the whole of it and between two reads."""
+        """The aiohttp response to one request; ``seconds`` are for the whole of it and between two reads. Raises
+        Unreachable for credentials that cannot be read again, and whatever the connection does.
+        """
         import aiohttp
 
         if self._doubtful:
             await self.reload(self.generation)
         headers = {"Accept": "application/json", "User-Agent": "allocguard", "Content-Type": kind or "application/json"}
-        for setting in (await self._configuration.auth_settings()).values():
+        try:
+            settings = await self._configuration.auth_settings()
+        except Exception as error:
+            raise self._unread(error) from error
+        for setting in settings.values():
             headers[setting["key"]] = setting["value"].strip()
         whole, between = seconds
         timeout = aiohttp.ClientTimeout(whole, sock_connect=CONNECT, sock_read=between)
@@ -138,6 +145,9 @@ class Access:
         """End all connections."""
         if self._rest is not None:
             await self._rest.close()
+
+    def _unread(self, error: Exception) -> Unreachable:
+        return Unreachable(f"{self._name}: credentials cannot be read: {_told(error)}")
 
 
 def _transport(configuration: Any) -> tuple[object, ...]:
