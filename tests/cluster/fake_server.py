@@ -37,13 +37,14 @@ class Asked:
 @dataclass
 class Fault:
     """What the next requests that fit get, instead of an answer: ``raw`` bytes, then the connection is cut, or stays
-    open where ``hang``.
+    open where ``hang``. With ``pause`` they come one by one, so many seconds after each other.
     """
 
     fits: Callable[[Asked], bool]
     raw: bytes
     times: int = 1
     hang: bool = False
+    pause: float = 0.0
 
 
 @dataclass
@@ -138,9 +139,11 @@ class FakeServer:
         """Delete an object, and no watch will ever tell."""
         del self.kept[path].objects[_name(obj)]
 
-    def fail(self, fits: Callable[[Asked], bool], raw: bytes, times: int = 1, hang: bool = False) -> None:
-        """Answer the next ``times`` requests that fit with ``raw``."""
-        self.faults.append(Fault(fits, raw, times, hang))
+    def fail(
+        self, fits: Callable[[Asked], bool], raw: bytes, times: int = 1, hang: bool = False, pause: float = 0.0
+    ) -> None:
+        """Answer the next ``times`` requests that fit with ``raw``; see :class:`Fault`."""
+        self.faults.append(Fault(fits, raw, times, hang, pause))
 
     def expire(self) -> None:
         """Forget what was before now, as etcd does when it is compacted: watches from there, and begun lists."""
@@ -244,8 +247,11 @@ class FakeServer:
         for fault in self.faults:
             if fault.times > 0 and fault.fits(asked):
                 fault.times -= 1
-                writer.write(fault.raw)
-                await writer.drain()
+                step = 1 if fault.pause else max(len(fault.raw), 1)
+                for at in range(0, len(fault.raw), step):
+                    writer.write(fault.raw[at : at + step])
+                    await writer.drain()
+                    await asyncio.sleep(fault.pause)
                 if fault.hang:
                     await asyncio.sleep(3600)
                 return False

@@ -242,6 +242,33 @@ def test_a_list_that_fails_is_tried_again_and_told_once(
     assert len(seen.events("view restored")) == 1
 
 
+HALF = b'HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{"kind":"List","items":[' + b" " * 90_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "sent", "pause"),
+    [("READ", b"", 0.0), ("READ", HALF, 0.0), ("WHOLE", HALF, 0.01)],
+    ids=["silent", "silent in the middle", "too slow"],
+)
+def test_a_list_that_does_not_end_is_given_up_and_begun_again(
+    server: FakeServer,
+    view: Callable[..., View],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    sent: bytes,
+    pause: float,
+) -> None:
+    monkeypatch.setattr(api, limit, 1.0)
+    server.fill(NODES, [node("n1")])
+    server.fail(lambda asked: asked.path == NODES and not asked.watches, sent, hang=True, pause=pause)
+    seen = view().start()
+    told = eventually(lambda: seen.events("API server lost"))
+    assert told[0]["message"] == "the API server does not answer: timed out"
+    eventually(lambda: seen.cluster.synced)
+    assert seen.nodes() == ["n1"]
+    eventually(lambda: seen.check("view of Node")[1].startswith("ok, seen"))
+
+
 def test_it_waits_as_long_as_the_server_asks_for(server: FakeServer, view: Callable[..., View]) -> None:
     server.fail(lambda asked: asked.path == NODES, refusal(429, "TooManyRequests", "slow", "Retry-After: 1"))
     begun = time.monotonic()
