@@ -43,6 +43,16 @@ def guarded(cluster: Cluster, *arguments: str, **options: Any) -> Guard:
 
 def deployed(cluster: Cluster, *arguments: str, **options: Any) -> Guard:
     """As :func:`guarded`, by the ServiceAccount of ``deploy/`` and what that may do, certificates in a Secret."""
+    own = account(cluster)
+    token = cluster.token("allocguard", namespace=own)
+    secret = f"--certs-secret={own}/allocguard-certs"
+    guard = cluster.guard(f"--namespace={own}", secret, *arguments, user=(f"{own}-guard",), token=token, **options)
+    asked(cluster, guard)
+    return guard
+
+
+def account(cluster: Cluster) -> str:
+    """A namespace with the ServiceAccount of ``deploy/``, which may do what that may; gives its name."""
     definitions(cluster)
     own = cluster.namespace("guard")
     for obj in manifests(files(), Target(namespace=own)):
@@ -53,11 +63,7 @@ def deployed(cluster: Cluster, *arguments: str, **options: Any) -> Guard:
             obj["roleRef"]["name"] = cluster.name(obj["roleRef"]["name"])
         if obj["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
             cluster.as_admin.create(path(obj["kind"], namespace=obj["metadata"].get("namespace", "")), obj)
-    token = cluster.token("allocguard", namespace=own)
-    secret = f"--certs-secret={own}/allocguard-certs"
-    guard = cluster.guard(f"--namespace={own}", secret, *arguments, user=(f"{own}-guard",), token=token, **options)
-    asked(cluster, guard)
-    return guard
+    return own
 
 
 @contextmanager
