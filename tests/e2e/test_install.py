@@ -278,17 +278,26 @@ def test_columns(installed: Installed) -> None:
 
 
 def test_the_service_account_may_do_what_the_server_does(cluster: Cluster, installed: Installed) -> None:
-    """Two replicas by its tokens: they watch, share certificates, elect a leader, register, and refuse nobody's write
-    that they need; the API server refuses none of theirs.
+    """Two replicas by its tokens, which start at once, as those of a Deployment do: they watch, share certificates,
+    elect a leader, register once, and refuse nobody's write that they need; the API server refuses none of theirs.
     """
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     cluster.create(
         "AdmissionPolicy",
         {**policy(matchConstraints={"resourceRules": [rule]}), "metadata": {"name": cluster.name("p")}},
     )
-    guards = [installed.guard(), installed.guard()]
-    eventually(lambda: cluster.as_admin.find(path("ValidatingWebhookConfiguration", "allocguard")))
+    guards = [installed.guard(start=False) for _ in range(2)]
+    for guard in guards:
+        guard.start(ready=False)
+    for guard in guards:
+        guard.wait()
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        eventually(lambda kind=kind: cluster.as_admin.find(path(kind, "allocguard")))
     eventually(lambda: cluster.get("AdmissionPolicy", "p")["status"]["conditions"][0]["status"] == "True")
+    created = [line["kind"] for guard in guards for line in guard.lines(event="registered", done="created")]
+    assert sorted(created) == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    assert sum(len(guard.lines(event="leading")) for guard in guards) == 1
+    assert sum(len(guard.lines(event="certificates made")) for guard in guards) == 1
     assert cluster.as_admin.get(path("Secret", "allocguard-certs", installed.namespace))["type"] == "kubernetes.io/tls"
     where = path("ValidatingWebhookConfiguration", "allocguard")
     cluster.as_admin.patch(where, {"webhooks": []})
@@ -303,6 +312,7 @@ def test_the_service_account_may_do_what_the_server_does(cluster: Cluster, insta
         told = guard.get("/readyz?verbose").text
         assert "but" not in told.replace("but the API server has no group topology.node.k8s.io", ""), told
         assert not guard.lines(level="warning", event="view refused")
+        assert not guard.lines(level="error")
         assert "orbidden" not in guard.process.log.read_text()
         leaders.append("leader ok, leading" in told)
     assert sorted(leaders) == [False, True]
