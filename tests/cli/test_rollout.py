@@ -346,10 +346,74 @@ def test_a_drill_that_cannot_be_done_fails(run, files):
     ran = run("rollout", "drill", DRIVER, "Rollback", *files(*fleet(canaries=0), rollout()))
     assert ran.code == 1
     assert "fail  claims are bound to pools that take new ones: has none of d.example, needs a pool" in ran.out
-    ran = run("rollout", "drill", DRIVER, "Rollback", "--record", *files(*fleet(), rollout()))
-    assert (ran.code, "--record writes to a live cluster" in ran.err) == (2, True)
     ran = run("rollout", "drill", DRIVER, "Fire", *files(*fleet(), rollout()))
     assert (ran.code, "'Fire' is not one of 'Rollback', 'NodeRestart', 'DriverUpgrade'" in ran.err) == (2, True)
+
+
+SEEN = {
+    "stage": "Canary",
+    "observedSince": "2026-11-10T09:00:00Z",
+    "quietSince": "2026-11-12T09:00:00Z",
+    "pending": {"count": 40, "p99": "12s"},
+    "duplicates": 0,
+    "zoneFailures": 0,
+}
+
+
+def test_drills_that_passed_on_files_let_the_driver_go_on_on_files(run, files, tmp_path):
+    asked = {"minCoverage": 95, "quietDays": 7, "drills": ["Rollback", "NodeRestart"], "pendingP99": "30s"}
+    status = {**SEEN, "heldPools": [], "told": {"hold": "x"}, "conditions": [{"type": "Valid", "status": "True"}]}
+    where = files(*fleet(), rollout(promotion=asked, status=status))
+    assert run("rollout", "promote", DRIVER, *where).code == 1
+    done = "2 claims on 2 of 2 pools, 2 made for the drill"
+    for name, by in (("Rollback", "dana"), ("NodeRestart", "")):
+        ran = run("rollout", "drill", DRIVER, name, "--record", *(("--by", by) if by else ()), *where)
+        assert (ran.code, yaml.safe_load(ran.out)["status"]["stage"]) == (0, "Canary")
+        assert f"drill {name} of {DRIVER}: passed; {done}" in ran.err
+        assert f"recorded in the status of DriverRollout {DRIVER}; nothing is written: name what is printed" in ran.err
+        (tmp_path / f"{name}.yaml").write_text(ran.out)
+        where = (*where, "--cluster", tmp_path / f"{name}.yaml")
+    # What was seen is in it, and what follows from the cluster as it is now is not.
+    rows = [
+        {"name": "NodeRestart", "at": AT[1], "passed": True, "message": done},
+        {"name": "Rollback", "at": AT[1], "passed": True, "message": done, "by": "dana"},
+    ]
+    assert yaml.safe_load(ran.out)["status"] == {**SEEN, "drills": rows}
+    ran = run("rollout", "check", DRIVER, *where, "-o", "json")
+    gates = {gate["name"]: gate for gate in json.loads(ran.out)["gates"]}
+    assert (ran.code, gates["drill-rollback"]["has"]) == (
+        0,
+        f"passed at {AT[1]} by dana: {done}",
+    )
+    ran = run("rollout", "promote", DRIVER, *where)
+    assert (ran.code, yaml.safe_load(ran.out)["spec"]["stage"]) == (0, "Expanding")
+    # Of the next stage nothing was seen, but a drill is a drill.
+    (tmp_path / "promoted.yaml").write_text(ran.out)
+    ran = run("rollout", "check", DRIVER, *where, "--cluster", tmp_path / "promoted.yaml", "-o", "json")
+    failed = [gate["name"] for gate in json.loads(ran.out)["gates"] if gate["passed"] is False]
+    assert failed == ["quiet", "pending"]
+
+
+def test_a_drill_that_failed_on_files_is_recorded_as_such(run, files, tmp_path):
+    where = files(*fleet(canaries=0), rollout(promotion={"drills": ["Rollback"]}))
+    ran = run("rollout", "drill", DRIVER, "Rollback", "--record", *where, "-o", "json")
+    (row,) = json.loads(ran.out)["status"]["drills"]
+    assert (ran.code, row["passed"]) == (1, False)
+    assert f"drill Rollback of {DRIVER}: failed; claims are bound to pools that take new ones: has none" in ran.err
+    (tmp_path / "drilled.yaml").write_text(ran.out)
+    ran = run("rollout", "check", DRIVER, *where, "--cluster", tmp_path / "drilled.yaml")
+    assert f"drill-rollback  has failed at {AT[1]}: claims are bound" in ran.out
+    ran = run("rollout", "drill", DRIVER, "Rollback", "--record", *files(*fleet()))
+    assert (ran.code, ran.out, "has no DriverRollout to record a drill in" in ran.err) == (2, "", True)
+
+
+@pytest.mark.parametrize("command", [["hold", "--reason", "x"], ["resume"]])
+def test_what_is_printed_of_files_has_what_was_seen(run, files, command):
+    hold = {"hold": {"reason": "y"}} if command == ["resume"] else {}
+    ran = run("rollout", *command, DRIVER, *files(*fleet(), rollout(status={**SEEN, "differences": 1}, **hold)))
+    assert yaml.safe_load(ran.out)["status"] == SEEN
+    ran = run("rollout", *command, DRIVER, *files(*fleet(), rollout(**hold)))
+    assert "status" not in yaml.safe_load(ran.out)
 
 
 # promote

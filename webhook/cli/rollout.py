@@ -212,12 +212,18 @@ Examples:
   allocguard rollout drill gpu.example.com Rollback
   allocguard rollout drill gpu.example.com NodeRestart --cluster cluster.yaml -o json
   allocguard rollout drill gpu.example.com DriverUpgrade --record
+  allocguard rollout drill gpu.example.com Rollback --cluster cluster.yaml --record > drilled.yaml
+  allocguard rollout check gpu.example.com --cluster cluster.yaml --cluster drilled.yaml
 \b
 Exit code 1: a step failed.""",
 )
 @click.argument("driver", metavar="DRIVER")
 @click.argument("name", type=click.Choice(DRILLS), metavar=f"{{{'|'.join(DRILLS)}}}")
-@click.option("--record", is_flag=True, help="Write into the status of the live DriverRollout how it went.")
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Write how it went into the status of the live DriverRollout, or of the one that is printed of files.",
+)
 @_by
 @cluster_options
 @output_option("text", "json", "yaml")
@@ -230,30 +236,27 @@ def drill(driver: str, name: str, record: bool, by: str | None, where: Where, at
     """
     from webhook.cli import rollout_edit
     from webhook.cli.output import dump
-    from webhook.cli.rollout_live import stored, written
+    from webhook.cli.rollout_live import printed, stored, written
     from webhook.cli.rollout_view import drill_json, drill_text
     from webhook.ledger import drills
     from webhook.ledger.export import kept_objects
 
     sources.check_stdin(where.clusters)
-    if record and where.clusters:
-        raise click.UsageError("--record writes to a live cluster, but --cluster has it in files")
     snapshot, kept = rollout_read.read(where, driver)
     if record and driver not in snapshot.rollouts:
         raise Unusable(f"{driver}: has no DriverRollout to record a drill in; write one, or leave out --record")
     result = drills.drill(name, driver, kept_objects(kept.objects), snapshot.release, at)
+    done = partial(rollout_edit.record, name=name, passed=result.passed, message=result.message, now=at)
+    if record and where.clusters:
+        note(f"drill {name} of {driver}: {'passed' if result.passed else 'failed'}; {result.message}")
+        then = "name what is printed as one more --cluster"
+        printed(rollout_read.document_of(driver, kept), partial(done, by=by or ""), driver, output, then)
+        return 0 if result.passed else 1
     value = drill_json(result, at)
     out(drill_text(value) if output == "text" else dump(value, output))
     if record:
-        done = partial(
-            rollout_edit.record,
-            name=name,
-            passed=result.passed,
-            message=result.message,
-            by=by or stored(where, driver)[1],
-            now=at,
-        )
-        if code := written(where, driver, done, "note", status=True):
+        make = partial(done, by=by or stored(where, driver)[1])
+        if code := written(where, driver, make, "note", status=True):
             return code
     return 0 if result.passed else 1
 

@@ -24,6 +24,8 @@ from webhook.kube.rollout import API_VERSION, DriverRollout, read_rollout
 from webhook.kube.snapshot import Snapshot
 
 HOLD_FIELDS = ("reason", "by", "since", "until", "badMappings")
+# What a status tells of what was seen and done; the rest follows from the cluster as it is.
+_SEEN = ("stage", "observedSince", "quietSince", "pending", "duplicates", "zoneFailures", "drills")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,13 @@ def to_apply(document: Json) -> Json:
     kept = {name: metadata[name] for name in ("name", "labels") if name in metadata}
     head = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
     return {**head, "metadata": {**kept, **({"annotations": notes} if notes else {})}, "spec": document.get("spec", {})}
+
+
+def in_files(document: Json) -> Json:
+    """A DriverRollout as people keep it, and what its status tells that no cluster in files shows."""
+    status = mapping(document.get("status"))
+    seen = {name: status[name] for name in _SEEN if name in status}
+    return {**to_apply(document), **({"status": seen} if seen else {})}
 
 
 def hold(document: Json, reason: str, by: str, until: datetime | None, bad: Sequence[str], now: datetime) -> Edit:

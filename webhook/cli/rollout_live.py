@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from webhook.cli.console import Unreachable, Unusable, note, out
 from webhook.cli.deploying import connected
 from webhook.cli.output import dump
-from webhook.cli.rollout_edit import Edit, merged, new, to_apply
+from webhook.cli.rollout_edit import Edit, in_files, merged, new, to_apply
 from webhook.kube.raw import Json, mapping, text
 from webhook.kube.rollout import API_VERSION
 
@@ -25,12 +25,14 @@ _TRIES = 5
 Make = Callable[[Json], Edit]
 
 
-def printed(document: Json | None, make: Make, driver: str, output: str) -> int:
-    """Print the DriverRollout from files as ``make`` changes it; what that comes to is told on standard error."""
+def printed(document: Json | None, make: Make, driver: str, output: str, then: str = "apply what is printed") -> int:
+    """Print the DriverRollout from files as ``make`` changes it; what that comes to, and what to do ``then``, is told
+    on standard error.
+    """
     before = document if document is not None else new(driver)
     edit = make(before)
-    out(dump(to_apply(merged(before, edit.patch)), "yaml" if output == "text" else output))
-    note(f"{edit.said}; nothing is written: apply what is printed" if edit.patch else edit.said)
+    out(dump(in_files(merged(before, edit.patch)), "yaml" if output == "text" else output))
+    note(f"{edit.said}; nothing is written: {then}" if edit.patch else edit.said)
     return 0
 
 
