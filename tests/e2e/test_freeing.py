@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.client import Json
+from tests.e2e.client import ApiError, Json
 from tests.e2e.cluster import Cluster
+from tests.e2e.driver import Driver
 from tests.e2e.guarding import deployed
+from tests.e2e.kinds import path
 from tests.e2e.processes import Process
 from tests.e2e.scenes import cpu_claim, entry, shared_cpus
 from tests.e2e.test_scenarios import guarding
 from tests.e2e.waiting import eventually, steady
 
+ACCOUNT = "allocguard-free-claims"
 COMPONENT = Path(__file__).parents[2] / "deploy" / "components" / "free-claims"
 # The command, which waits for two seconds instead of thirty.
 COMMAND = (
@@ -32,10 +35,11 @@ def role() -> Json:
 
 
 @contextmanager
-def freeing(cluster: Cluster, rules: list[Json]) -> Iterator[Process]:
-    """The controller, with the rights of ``rules`` and no other."""
-    cluster.service_account("free-claims", rules)
-    kubeconfig = cluster.plane.kubeconfig(f"free-claims-{cluster.tag}", token=cluster.token("free-claims"))
+def freeing(cluster: Cluster, rules: list[Json], namespace: str = "") -> Iterator[Process]:
+    """The controller by the component's account in ``namespace``, with the rights of ``rules`` and no other."""
+    cluster.service_account(ACCOUNT, rules, namespace)
+    token = cluster.token(ACCOUNT, namespace=namespace)
+    kubeconfig = cluster.plane.kubeconfig(f"free-claims-{cluster.tag}", token=token)
     command = [sys.executable, "-c", COMMAND, "free", f"--kubeconfig={kubeconfig}"]
     cluster.folder.mkdir(parents=True, exist_ok=True)
     process = Process("free-claims", command, cluster.folder / "free-claims.log")
@@ -46,8 +50,30 @@ def freeing(cluster: Cluster, rules: list[Json]) -> Iterator[Process]:
         assert process.stop() == 0
 
 
+def named(cluster: Cluster, driver: Driver) -> None:
+    """Name the writers of ``driver``, and wait until the guard goes by them: nobody else frees its claims."""
+    metadata, writers = {"name": driver.name}, [{"namespace": cluster.ns, "serviceAccount": driver.account}]
+    document = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "DriverRollout", "metadata": metadata}
+    cluster.as_admin.create(path("DriverRollout"), {**document, "spec": {"writers": writers}})
+    cluster.service_account(ACCOUNT, role()["rules"])
+    stranger = cluster.token_client(cluster.token(ACCOUNT))
+
+    def said() -> str:
+        try:
+            stranger.patch(
+                cluster.path("ResourceClaim", "c1", "status"), {"status": {"allocation": None}}, dryRun="All"
+            )
+        except ApiError as error:
+            return error.message
+        return ""
+
+    eventually(lambda: "allocation-by-stranger" in said())
+
+
 def test_a_claim_that_was_left_allocated_is_freed_and_its_pod_bound_and_counted(cluster: Cluster) -> None:
-    """The guard refuses the pod its claim, which would be bound uncounted; freed, it is allocated anew, and counted."""
+    """The guard refuses the pod its claim, which would be bound uncounted; freed, it is allocated anew, and counted.
+    Both are in a namespace of their own, and the driver's writers are named.
+    """
     if cluster.minor != 36:
         pytest.skip("later releases count such a claim")
     driver = shared_cpus(cluster)
@@ -55,9 +81,10 @@ def test_a_claim_that_was_left_allocated_is_freed_and_its_pod_bound_and_counted(
     left = cluster.allocate("c1", driver, "group-0", cpus="3")["status"]["allocation"]
     guard = deployed(cluster)
     guarding(cluster, guard, driver)
+    named(cluster, driver)
     cluster.pod("p1", claims=["c1"])
     eventually(lambda: any("pre-allocated-uncounted" in event for event in cluster.events("p1")))
-    with freeing(cluster, role()["rules"]):
+    with freeing(cluster, role()["rules"], cluster.name("guard")):
         pod = cluster.scheduled("p1", within=60)
         assert entry(cluster, pod) == {"c1": {"cpu": "3", "memory": "1Gi"}}
         anew = cluster.get("ResourceClaim", "c1")["status"]["allocation"]

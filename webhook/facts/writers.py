@@ -22,8 +22,9 @@ SCHEDULER = "system:kube-scheduler"
 API_SERVER = "system:apiserver"
 # Stands for each of its controllers where they have no credentials of their own.
 CONTROLLER_MANAGER = "system:kube-controller-manager"
-# The guard's own deploy/components/free-claims, which takes allocations away.
-FREE_CLAIMS = f"{SERVICE_ACCOUNT}allocguard-system:allocguard-free-claims"
+# The guard's own deploy/components/free-claims, which takes allocations away, where it is deployed as it is written.
+_FREES = "allocguard-free-claims"
+FREE_CLAIMS = f"{SERVICE_ACCOUNT}allocguard-system:{_FREES}"
 NODE_EXTRA = "authentication.kubernetes.io/node-name"
 POD_EXTRA = "authentication.kubernetes.io/pod-name"
 
@@ -131,6 +132,11 @@ class Writer(Struct, frozen=True):
         """The accounts that write for ``driver``, as its DriverRollout and the params name them."""
         rollout = snapshot.rollouts.get(driver)
         return (*(rollout.writers if rollout is not None else ()), *self.params.drivers.get(driver, ()))
+
+
+def free_claims(namespace: str) -> str:
+    """The user name of the guard's own free-claims beside a guard in ``namespace``."""
+    return f"{SERVICE_ACCOUNT}{namespace}:{_FREES}"
 
 
 def listed(named: Sequence[Account]) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from msgspec import structs
+
 from webhook import cel
-from webhook.facts.writers import WriterParams
+from webhook.facts.writers import FREE_CLAIMS, WriterParams, free_claims
 from webhook.kube.admission import Request
-from webhook.policy.document import Policy, Validation
+from webhook.policy.document import Policy, Validation, digest
 from webhook.policy.match import Rule
 
 # Requests differ in few ways; who sends more than these is answered all the same, only without the memo.
@@ -133,3 +135,20 @@ def audited(enforced: Revision) -> Revision:
         replace(compiled, policy=replace(compiled.policy, action="Audit")) for compiled in enforced.policies
     )
     return Revision(f"{enforced.hash}-audit", policies)
+
+
+def placed(revision: Revision, namespace: str) -> Revision:
+    """The same policies for a guard in ``namespace``: those that name no allocator but the guard's own free-claims, or
+    have no such list, name the one there, in their documents too.
+    """
+    ours = free_claims(namespace)
+    return revision if ours == FREE_CLAIMS else revision_of(_placed(each, ours) for each in revision.policies)
+
+
+def _placed(compiled: CompiledPolicy, ours: str) -> CompiledPolicy:
+    if compiled.writers is None or compiled.writers.allocators != {FREE_CLAIMS}:
+        return compiled
+    params = {**compiled.policy.params, "allocators": [ours]}
+    document = {**compiled.policy.document, "spec": {**compiled.policy.document["spec"], "params": params}}
+    policy = replace(compiled.policy, params=params, document=document, digest=digest(document))
+    return replace(compiled, policy=policy, writers=structs.replace(compiled.writers, allocators=frozenset([ours])))

@@ -14,7 +14,7 @@ from webhook import folder
 from webhook.kube.raw import Json
 from webhook.policy.compile import PolicyErrors, compile_files
 from webhook.policy.problem import Problem
-from webhook.policy.revision import Revision, audited, revision_of
+from webhook.policy.revision import Revision, audited, placed, revision_of
 from webhook.registration.configurations import unregistered
 from webhook.store.objects import PolicyObject, PolicyObjects
 
@@ -74,15 +74,16 @@ class _Serving:
 
 class PolicyStore:
     """The policies of the files that ``paths`` name and of the ``AdmissionPolicy`` objects given to it; an object
-    stands in place of a file's policy of the same name. ``audit``: nothing is more than audited.
+    stands in place of a file's policy of the same name. ``audit``: nothing is more than audited; ``namespace`` is that
+    of the guard, whose free-claims allocates.
 
     Files are taken in whole or not at all, as one edit; objects one by one. Raises PolicyErrors where the files hold no
     good set to begin with. To be used from any thread; who judges reads :attr:`revision`, which never waits.
     """
 
-    def __init__(self, paths: Sequence[str], audit: bool = False) -> None:
+    def __init__(self, paths: Sequence[str], audit: bool = False, namespace: str = "allocguard-system") -> None:
         self._paths = tuple(paths)
-        self._audit = audit
+        self._audit, self._namespace = audit, namespace
         self._watch = folder.Watch(paths)
         with contextlib.suppress(OSError):  # reading says it better
             for path in folder.files(paths):
@@ -153,7 +154,7 @@ class PolicyStore:
     def _combined(self) -> Revision:
         objects = [entry.good for _, entry in self._objects.items() if entry.good is not None]
         policies = {compiled.name: compiled for compiled in (*self._files.policies, *objects)}
-        self._enforced = revision_of(policies.values())
+        self._enforced = placed(revision_of(policies.values()), self._namespace)
         return audited(self._enforced) if self._audit else self._enforced
 
     def _told(self, revision: Revision) -> _Serving:
