@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bench import fleet
+from tests.e2e.waiting import eventually
 from tests.facts.test_zone_choice import cluster, cpus, gpus
 from tests.ledger.builders import container, old, pod
 from webhook.facts.gates_found import GateEvidence
@@ -172,6 +176,26 @@ def test_a_scrape_takes_what_is_kept_up_where_a_look_takes_long(monkeypatch: pyt
     worlds[:] = [build(fleet.cluster(3), Release(36))]
     monkeypatch.setattr(subject, "GIVEN_UP", 0.0)
     assert ("ledger_capacity", fleet.name(2), "", "cpu") in shown(gauges)
+
+
+def test_a_scrape_takes_the_look_that_it_waited_for() -> None:
+    looks, go = [], threading.Event()
+
+    def world() -> Snapshot:
+        looks.append(1)
+        assert go.wait(60)
+        return build(fleet.cluster(1), Release(36))
+
+    gauges = made(world)
+    with ThreadPoolExecutor() as threads:
+        keeping = threads.submit(gauges.keep)
+        eventually(lambda: looks)
+        scrape = threads.submit(shown, gauges)
+        eventually(lambda: math.isfinite(gauges._asked))
+        go.set()
+        keeping.result()
+        assert ("ledger_capacity", fleet.name(0), "", "cpu") in scrape.result()
+    assert len(looks) == 1
 
 
 def test_nothing_is_kept_up_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:

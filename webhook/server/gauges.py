@@ -63,7 +63,7 @@ class Gauges:
         self._seen: list[Metric] = []
         self._looking = threading.Lock()
         self._took = 0.0
-        self._asked = self._kept = float("-inf")
+        self._asked = self._kept = self._looked = float("-inf")
         self.ended = False
 
     def keep(self) -> float:
@@ -81,9 +81,9 @@ class Gauges:
 
     def families(self) -> Iterator[Metric]:
         """The families that are small; ages as they are now."""
-        self._asked = time.monotonic()
-        if self._took < QUICK or self._asked - self._kept > GIVEN_UP:
-            self._look(tuple)
+        self._asked = asked = time.monotonic()
+        if self._took < QUICK or asked - self._kept > GIVEN_UP:
+            self._look(tuple, asked)
         policies = self._policies
         yield gauge("policy_revision_info", "The revision that serves", ["revision"], [([policies.revision.hash], 1)])
         yield gauge("policy_problems", "What is wrong with the latest edits", [], [([], len(policies.problems))])
@@ -100,13 +100,17 @@ class Gauges:
         """The lines of the large families, in pieces, as they were seen at the last look; as :meth:`Figures.lines`."""
         return self._figures.lines(self._clock(), dropped)
 
-    def _look(self, pause: Callable[[], object]) -> None:
+    def _look(self, pause: Callable[[], object], since: float = float("inf")) -> None:
+        """Look, unless somebody else's look has ended ``since``."""
         with self._looking:
+            if self._looked > since:
+                return
             begun = time.thread_time()
             snapshot, now = self._snapshot(), self._clock()
             self._figures.refresh(snapshot, now, pause)
             self._seen = [*self._small(snapshot, now, pause)]
             self._took = time.thread_time() - begun
+            self._looked = time.monotonic()
 
     def _small(self, snapshot: Snapshot, now: datetime, pause: Callable[[], object]) -> Iterator[Metric]:
         rollouts = sorted(snapshot.rollouts.items())
