@@ -70,6 +70,11 @@ def test_what_a_scheduler_writes_about_pods_is_never_refused(sub_resource) -> No
     assert set(judging.values()) == {"Warn"}
 
 
+def test_a_resize_is_judged_by_its_size_alone() -> None:
+    assert asked(POD, "UPDATE", "resize") == {"pod-resize": "Deny"}
+    assert asked(POD, "UPDATE") == {}
+
+
 def test_deleting_a_slice_is_judged_by_who_deletes_it_alone() -> None:
     assert asked(SLICE, "DELETE") == {"slice-writers": "Deny"}
     assert asked(SLICE, "DELETE", endpoint="mutate") == {}

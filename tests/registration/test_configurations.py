@@ -37,6 +37,7 @@ def test_the_shipped_policies_need_these_entries_and_no_more(revision):
         "new-pods",
         "pod-claim-status",
         "pod-bindings",
+        "pod-resizes",
         "node-changes",
         "role-changes",
         "token-requests",

@@ -1,4 +1,4 @@
-"""``pod``: the pod of a write (of pods, their status or their binding), and what is wrong with it."""
+"""``pod``: the pod of a write (of pods, their status, size or binding), and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from webhook.facts.pod_entries import entry_problems
 from webhook.facts.pods_lint import pod_problems
 from webhook.facts.podstatus import status_problems
 from webhook.facts.pool_survey import Reason
+from webhook.facts.resize import resize_problems
 from webhook.facts.steering import affinity_patch, canary_problems, canary_terms
 from webhook.facts.waiting import waiting
 from webhook.facts.zone_choice import must_choose
@@ -86,6 +87,15 @@ class PodFact:
         """Whether the pod, with all its claims, fits the node it is bound to."""
         return list(self.fitted.findings) if self._facts.account is not None else []
 
+    @fact(FINDINGS)
+    def resize_problems(self) -> list[Finding]:
+        """What a resize asks for more than its node has left beside what claims cost there (`node-overcommit`), and
+        pod-level requests that it leaves further below what they must cover (`pod-budget-too-small`).
+        """
+        if self.old is None or self._facts.account is None:
+            return []
+        return resize_problems(self.model, self.old, self._facts.account, self._facts.snapshot)
+
     @fact(PATCH)
     def canary_patch(self) -> list[Json]:
         """The operations that join the canary nodes which the claims need to the required node affinity. None where
@@ -134,7 +144,7 @@ class PodFact:
 
     @Once
     def old(self) -> Pod | None:
-        """The stored pod, where the write is of the pod itself or of its status."""
+        """The stored pod, where the write is of the pod itself, its status or size."""
         old = self._facts.request.old_object
         return None if old is None else read_pod(old)
 
