@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -63,14 +64,14 @@ def user_of(name: str) -> Json:
     }
 
 
-def judged(actor: str, write: Json) -> Evaluation:
+def judged(actor: str, write: Json, expired: Callable[[], bool] = lambda: False) -> Evaluation:
     old = MATRIX["objects"].get(write.get("oldObject"))
     new = MATRIX["objects"].get(write.get("object"), old)
     new = None if write["operation"] == "DELETE" else changed(new, write.get("set", {}))
     raw = raw_request(write["operation"], new, old, sub_resource=write.get("subresource", ""), **user_of(actor))
     if write.get("nameless"):
         raw["name"] = ""
-    return evaluate(revision(), read_request(raw), "validate", SNAPSHOT, Book(), NOW)
+    return evaluate(revision(), read_request(raw), "validate", SNAPSHOT, Book(), NOW, expired=expired)
 
 
 def ids(cells: list[Json]) -> list[Any]:
@@ -90,6 +91,21 @@ def test_cell(cell: Json) -> None:
     assert ours == cell["ours"], [finding.text("p") for _, finding in findings]
     if ours != "allow":
         assert cell["rule"] in {finding.rule for finding in (*denied, *warned)}
+
+
+@pytest.mark.parametrize(
+    ("actor", "write"),
+    [
+        *(("scheduler", write) for write in ("clear", "release")),
+        *(("claim-controller", write) for write in ("clear", "release")),
+        *(("kubelet", write) for write in ("delete-here", "delete-nic", "delete-open-here")),
+        *((actor, "delete-all") for actor in ("collector", "namespace-controller", "controller-manager")),
+    ],
+)
+def test_what_releases_or_cleans_up_passes_also_when_the_time_is_spent(actor: str, write: str) -> None:
+    evaluation = judged(actor, MATRIX["writes"][write], expired=lambda: True)
+    assert evaluation.policies
+    assert [f.text(r.policy) for r in evaluation.policies for f in r.findings if denies(r.action, f.severity)] == []
 
 
 def test_every_identity_and_every_write_is_in_a_cell() -> None:

@@ -6,6 +6,7 @@ from webhook import cel
 from webhook.policy.evaluate import FAILED
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}
 
 
 def rules(evaluation):
@@ -168,6 +169,22 @@ def test_when_the_time_is_spent_the_rest_fails_by_policy(policy, compiled, judge
         "b/evaluation-failed: policy could not be judged: the time for this request is nearly spent"
     ]
     assert evaluation.policies[2].rules[0].error
+
+
+def test_when_the_time_is_spent_a_policy_that_does_not_match_fails_nothing(policy, compiled, judge) -> None:
+    rule = [validation("true")]
+    elsewhere = {"resourceRules": [{**PODS, "resourceNames": ["p2"]}]}
+    revision = compiled(
+        policy("condition", matchConditions=[{"name": "c", "expression": "request.name == 'p2'"}], validations=rule),
+        policy("names", matchConstraints=elsewhere, validations=rule),
+        policy("matches", matchConditions=[{"name": "c", "expression": "request.name == 'p1'"}], validations=rule),
+    )
+    evaluation = judge(revision, expired=lambda: True)
+    assert {result.policy: result.skipped for result in evaluation.policies if not result.matched} == {
+        "condition": "matchConditions: c",
+        "names": "resourceRules",
+    }
+    assert [text.partition(":")[0] for text in texts(evaluation)] == ["matches/evaluation-failed"]
 
 
 def test_an_endpoint_has_its_own_policies(policy, compiled, judge) -> None:

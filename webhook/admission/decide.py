@@ -69,7 +69,8 @@ def decide(
 ) -> Verdict:
     """Judge ``request`` at ``endpoint`` (``validate`` or ``mutate``): a function of its arguments and nothing else.
 
-    Once ``expired`` says that the time is spent, the policies not yet judged fail as their failurePolicy says.
+    Once ``expired`` says that the time is spent, the policies that match and are not yet judged fail as their
+    failurePolicy says.
     Not ``may_hold``: the action Hold only warns.
     """
     evaluation = evaluate(revision, request, endpoint, snapshot, book, now, expired=expired)

@@ -124,16 +124,13 @@ def evaluate(
     """Judge ``request`` at ``endpoint``: ``validate``, ``mutate`` or, for files, ``check``.
 
     Every fact is computed at most once, for all policies together; ``budget`` is what all expressions may cost; once
-    ``expired`` says so, the policies not yet judged fail as their failurePolicy says.
+    ``expired`` says so, the policies not yet judged fail as their failurePolicy says, as far as they match.
     """
     facts = Facts(request, snapshot, book, now)
     spend = budget if budget is not None else cel.Budget(REQUEST_LIMIT)
     results: list[PolicyResult] = []
     for route in revision.route(request, endpoint):
-        if expired():
-            results.append(PolicyResult(route[0], rules=(_failed(route[0], "policy", DEADLINE),)))
-            continue
-        result = _judge(route, facts.latest, spend)
+        result = _judge(route, facts.latest, spend, expired)
         results.append(result)
         if result.made and result.patched is not None:
             # Patches apply one after the other: the next policy is asked about what this one has made of the object.
@@ -141,7 +138,7 @@ def evaluate(
     return Evaluation(revision.hash, tuple(results), facts)
 
 
-def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
+def _judge(route: Route, facts: Facts, budget: cel.Budget, expired: Callable[[], bool]) -> PolicyResult:
     compiled, rules, excluded = route
     request = facts.request
     if not any(rule.suits(request) for rule in rules):
@@ -159,6 +156,9 @@ def _judge(route: Route, facts: Facts, budget: cel.Budget) -> PolicyResult:
         return PolicyResult(compiled, f"matchConditions: {conditions[-1].name}", conditions)
     if error_at is not None:
         return _unmatched(compiled, conditions, error_at.name, error_at.error)
+    # Asked late: what no policy is about, as a write that gives devices back, must not be refused for want of time.
+    if expired():
+        return PolicyResult(compiled, "", conditions, (_failed(compiled, "policy", DEADLINE),))
     if compiled.variables:
         names["variables"] = cel.Record({each.name: _lazy(each.program, names, budget) for each in compiled.variables})
     results = tuple([_rule(compiled, validation, names, budget) for validation in compiled.validations])
