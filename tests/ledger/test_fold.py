@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -165,6 +166,20 @@ def test_gone_without_a_version_of_its_own_ends_the_last_state_that_was_seen() -
     assert booked(applied([*history.events, unversioned])) == []
     history.allocate()
     assert len(booked(applied([gone, *history.events]))) == 1
+
+
+def test_of_objects_with_and_without_a_version_one_is_the_newest_in_any_order() -> None:
+    history = History()
+    history.claim()
+    first = history.events[-1]
+    events = [
+        replace(first, resource_version=version, observed=first.observed + timedelta(seconds=seconds))
+        for version, seconds in (("5", 1), ("", 2), ("3", 3), ("", 0))
+    ]
+    for order in permutations(events):
+        seen = fold(order, RELEASE).seen[first.place]
+        assert (seen.version, seen.observed) == (-1, events[1].observed)
+        assert applied([*order]).seen[first.place] == seen
 
 
 def test_a_claim_made_again_under_its_name_owes_nothing_of_the_one_before() -> None:

@@ -46,8 +46,8 @@ class Effect(Struct, frozen=True, gc=False):
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """The newest event of one place: the order of events is the order of resourceVersions, where both have one, else
-    of when they were observed; that an object is gone comes after its last state.
+    """The newest event of one place: the order of events is the order of resourceVersions, then, of those that have
+    none, of when they were observed; that an object is gone comes after its last state.
     """
 
     uid: str
@@ -145,10 +145,11 @@ def _order(event: Event, known: Seen | None) -> Literal["new", "stale", "duplica
     if known is None:
         return "new"
     gone, now = event.type == "gone", version(event.resource_version)
-    if now >= 0 and known.version >= 0:
-        if now != known.version:
-            return "new" if now > known.version else "stale"
-    elif event.observed != known.observed:
+    if (now < 0) != (known.version < 0):
+        return "new" if now < 0 else "stale"
+    if now != known.version:
+        return "new" if now > known.version else "stale"
+    if now < 0 and event.observed != known.observed:
         return "new" if event.observed > known.observed else "stale"
     if gone == known.gone:
         return "duplicate"
