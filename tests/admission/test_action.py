@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from webhook.admission.action import MAX_CAUSES, WARNING_SIZE, WARNINGS_SIZE, Answer, apply
+from webhook.admission.action import ANNOTATION_SIZE, MAX_CAUSES, WARNING_SIZE, WARNINGS_SIZE, Answer, apply
 from webhook.admission.decide import Judged, Verdict, decide
 from webhook.kube.admission import raw_request, read_request
 from webhook.kube.core import GATE
@@ -124,6 +124,17 @@ def test_exceptions_errors_and_annotations_of_policies_are_audited() -> None:
         "exceptions": "p/migration (ticket OPS-1)",
         "errors": "q/rule: no such key",
     }
+
+
+def test_no_audit_annotation_is_longer_than_the_audit_log_should_have() -> None:
+    many = [Judged("p" * 60, "Audit", finding(f"rule-{i}"), f"exception-{i} (ticket OPS-1)") for i in range(300)]
+    errors = tuple(f"q/rule-{i}: no such key: {'x' * 60}" for i in range(300))
+    given = answer(*many, errors=errors, annotations={"p.note": "n" * 30_000, "p.lines": "two\nlines " * 3000})
+    assert set(given.annotations) == {"p.note", "p.lines", "revision", "findings", "errors", "exceptions"}
+    assert {key: len(value) for key, value in given.annotations.items() if key != "revision"} == dict.fromkeys(
+        ("p.note", "p.lines", "findings", "errors", "exceptions"), ANNOTATION_SIZE
+    )
+    assert all(value.isprintable() for value in given.annotations.values())
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def _warnings(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _annotations(verdict: Verdict, denied: bool, held: bool) -> dict[str, str]:
-    annotations = {key: one_line(value) for key, value in verdict.annotations.items()}
+    annotations = {key: cut(one_line(value), ANNOTATION_SIZE) for key, value in verdict.annotations.items()}
     annotations["revision"] = verdict.revision
     if verdict.patch:
         changing = [result.policy for result in verdict.evaluation.policies if result.made]
