@@ -176,6 +176,41 @@ def test_documents_of_our_own_group(check):
     assert (code, found["kind-unknown"]["path"]) == (1, "kind")
 
 
+def test_a_canary_selector_is_judged_by_the_nodes_that_are_given(check, tmp_path):
+    def rollout(**labels):
+        spec = {"stage": "Canary", "canaryNodeSelector": {"matchLabels": labels}}
+        return {
+            "apiVersion": "allocguard.dev/v1alpha1",
+            "kind": "DriverRollout",
+            "metadata": {"name": "d.x"},
+            "spec": spec,
+        }
+
+    def node(name, **labels):
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+    nodes = [node("n1", pool="gpu", canary="yes"), node("n2", pool="gpu")]
+    assert check(rollout(pool="cpu"))[:2] == (0, {})
+    assert check(rollout(canary="yes"), *nodes)[:2] == (0, {})
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump_all(nodes))
+    for given, message in (
+        ("cpu", "has no node that it chooses, needs one"),
+        ("gpu", "has all 2 nodes, needs labels that"),
+    ):
+        for objects, options in (
+            ([rollout(pool=given), *nodes], []),
+            ([rollout(pool=given)], ["--cluster", tmp_path / "nodes.yaml"]),
+        ):
+            code, found, _ = check(*objects, options=options)
+            (each,) = found.values()
+            assert (code, each["severity"], each["path"]) == (0, "warning", "spec.canaryNodeSelector")
+            assert each["message"].startswith(message)
+    # A selector that is wrong is told as that.
+    wrong = rollout()
+    wrong["spec"]["canaryNodeSelector"] = {"matchExpressions": [{"key": "pool", "operator": "Is"}]}
+    assert {each["severity"] for each in check(wrong, *nodes)[1].values()} == {"error"}
+
+
 def test_a_policys_action_decides_how_grave_a_finding_is(check, tmp_path):
     policy = """
 apiVersion: allocguard.dev/v1alpha1

@@ -30,9 +30,9 @@ def report(*failed: str, stage: str = "Canary", following: str = "Expanding") ->
 
 def told(obj: Json, components: tuple[Component, ...] = ON, made: Report | None = None) -> dict[str, tuple[str, ...]]:
     """Status, reason and message by condition."""
-    snapshot = world(node(), slice_of(grp()), obj)
+    snapshot = world(node(), node("n2", uid="u2", labels={"pool": "b"}), slice_of(grp()), obj)
     found = figures(snapshot, Book(), [DRIVER], NOW)[DRIVER]
-    rows = said(obj, snapshot.rollouts[DRIVER], found, components, made or report(), NOW)
+    rows = said(obj, snapshot.rollouts[DRIVER], found, len(snapshot.nodes), components, made or report(), NOW)
     assert [kind for kind, *_ in rows] == list(CONDITIONS)
     return {kind: tuple(rest) for kind, *rest in rows}
 
@@ -52,6 +52,10 @@ def test_what_is_wrong_with_the_document() -> None:
     assert "spec.stage: has 'Canery'" in message
     nobody = rollout(stage="Canary", canaryNodeSelector={"matchLabels": {"example.org/canary": "no"}})
     assert told(nobody)["Valid"] == ("True", "Valid", "spec.canaryNodeSelector: has no node that it chooses, needs one")
+    row = {"key": "pool", "operator": "NotIn", "values": ["a"]}
+    everybody = rollout(stage="Canary", canaryNodeSelector={"matchLabels": {}, "matchExpressions": [row]})
+    every = "spec.canaryNodeSelector: has all 2 nodes, needs labels that canary nodes alone have; "
+    assert told(everybody)["Valid"][2].startswith(every)
 
 
 def test_a_hold_says_why_without_an_age_and_how_many_pools_it_holds() -> None:

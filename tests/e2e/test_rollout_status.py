@@ -111,7 +111,10 @@ def test_the_status_goes_with_the_driver_and_with_what_the_operator_does(told: C
     assert found["pools"] == {"fresh": 1, "rebuilding": 0, "gone": 0, "invalid": 0, "unknown": 0, "held": 0}
     assert len(found["digests"]) == 1
     assert found["quietSince"] >= found["observedSince"]
-    assert rollout.wait("Valid", "True")["message"] == ""
+    all_nodes = rollout.wait("Valid", "True")["message"]
+    assert all_nodes == "spec.canaryNodeSelector: has all 2 nodes, needs labels that canary nodes alone have"
+    cluster.node("n3")
+    eventually(lambda: rollout.wait("Valid", "True")["message"] == "")
     assert "coverage" in rollout.wait("Promotable", "False")["message"]
     assert found["promotion"]["passed"] is False
     cpu_claim(cluster, "c1", 2)

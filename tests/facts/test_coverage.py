@@ -16,7 +16,8 @@ from tests.facts.builders import (
     slice_of,
     world,
 )
-from webhook.facts.coverage import coverage, driver_pools, held_pools, phases, stage_nodes
+from webhook.facts.coverage import coverage, driver_pools, held_pools, phases, selector_problems, stage_nodes
+from webhook.kube.rollout import read_rollout
 
 
 def fleet(*extra, stage="Canary", **spec):
@@ -122,3 +123,24 @@ def test_a_pool_on_a_node_that_lost_its_label_is_held():
 def test_at_general_without_a_hold_no_pool_is_held():
     snapshot = fleet(stage="General")
     assert list(held_pools(snapshot.rollouts[DRIVER], snapshot, NOW)) == []
+
+
+def doubts(chosen, nodes, stage="Canary", **spec):
+    found = selector_problems(read_rollout(rollout(stage=stage, **spec)), chosen, nodes)
+    assert {(each.path, each.severity) for each in found} <= {("spec.canaryNodeSelector", "warning")}
+    return [each.message for each in found]
+
+
+def test_a_selector_is_to_choose_some_nodes_and_not_all():
+    nobody, everybody = (
+        "has no node that it chooses, needs one",
+        "has all 3 nodes, needs labels that canary nodes alone",
+    )
+    assert doubts(0, 3) == doubts(0, 3, "Expanding") == [nobody]
+    assert doubts(3, 3) == [f"{everybody} have"]
+    assert doubts(1, 3) == doubts(2, 3) == []
+    # The last nodes come to it before General, and of one node there is no other choice.
+    assert doubts(3, 3, "Expanding") == doubts(1, 1) == []
+    assert doubts(0, 0) == doubts(0, 3, "Off") == doubts(3, 3, "General") == doubts(0, 3, "General") == []
+    # What the document says by itself is not said again.
+    assert doubts(3, 3, canaryNodeSelector={}) == []

@@ -8,11 +8,12 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from webhook.admission.decide import decide
+from webhook.facts.coverage import selector_problems, stage_nodes
 from webhook.facts.rollout_document import document_problems
 from webhook.kube.admission import Request, raw_request, read_request
 from webhook.kube.finding import Finding
 from webhook.kube.raw import Json, text
-from webhook.kube.rollout import GROUP
+from webhook.kube.rollout import GROUP, read_rollout
 from webhook.kube.schema import problems as schema_problems
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
@@ -31,7 +32,7 @@ def at_rest(obj: Json, revision: Revision, snapshot: Snapshot, book: Book, now: 
     what would be refused.
     """
     if obj.get("kind") == "DriverRollout" and text(obj.get("apiVersion")).partition("/")[0] == GROUP:
-        return [(ROLLOUT, each) for each in document_problems(obj)]
+        return [(ROLLOUT, each) for each in _rollout_problems(obj, snapshot)]
     refused = schema_problems(obj, snapshot.release)
     told = {(finding.rule, _unified(finding.path)) for finding in refused}
     found = [(SCHEMA, finding) for finding in refused]
@@ -41,6 +42,14 @@ def at_rest(obj: Json, revision: Revision, snapshot: Snapshot, book: Book, now: 
             if (finding.rule, _unified(finding.path)) not in told:
                 found.append((policy, finding))
     return found
+
+
+def _rollout_problems(obj: Json, snapshot: Snapshot) -> list[Finding]:
+    found = document_problems(obj)
+    if any(each.severity == "error" for each in found):
+        return found
+    rollout = read_rollout(obj)
+    return found + selector_problems(rollout, len(stage_nodes(rollout, snapshot)), len(snapshot.nodes))
 
 
 def judged(

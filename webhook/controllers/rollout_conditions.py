@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import get_args
 
 from webhook.controllers.rollout_figures import Figures
+from webhook.facts.coverage import selector_problems
 from webhook.facts.gates_found import API_SERVER, Component, gate_differs
 from webhook.facts.pools import Phase
 from webhook.facts.promotion import Report
@@ -93,11 +94,19 @@ def promotion_json(report: Report) -> Json:
 
 
 def said(
-    obj: Json, rollout: DriverRollout, found: Figures, components: Sequence[Component], report: Report, now: datetime
+    obj: Json,
+    rollout: DriverRollout,
+    found: Figures,
+    nodes: int,
+    components: Sequence[Component],
+    report: Report,
+    now: datetime,
 ) -> list[Said]:
-    """What the conditions of the DriverRollout ``obj`` (raw, ``rollout`` its model) say, in the order of CONDITIONS."""
+    """What the conditions of the DriverRollout ``obj`` (raw, ``rollout`` its model) say in a cluster of so many
+    ``nodes``, in the order of CONDITIONS.
+    """
     return [
-        _valid(obj, rollout, found),
+        _valid(obj, rollout, found, nodes),
         _held(rollout, found, now),
         _gate(components),
         _promotable(report),
@@ -124,15 +133,12 @@ def conditions(obj: Json, wanted: Iterable[Said], now: datetime) -> list[Json]:
     return list(present.values())
 
 
-def _valid(obj: Json, rollout: DriverRollout, found: Figures) -> Said:
+def _valid(obj: Json, rollout: DriverRollout, found: Figures, nodes: int) -> Said:
     problems = document_problems({name: value for name, value in obj.items() if name != "status"})
     errors = [each for each in problems if each.severity == "error"]
-    texts = [f"{each.path}: {each.message}" for each in (errors or problems)[:_MOST_PROBLEMS]]
-    if errors:
-        return VALID, "False", "Invalid", "; ".join(texts)
-    if rollout.stage in ("Canary", "Expanding") and not found.coverage.nodes:
-        texts.append("spec.canaryNodeSelector: has no node that it chooses, needs one")
-    return VALID, "True", "Valid", "; ".join(texts)
+    doubts = [*selector_problems(rollout, found.coverage.nodes, nodes), *problems]
+    texts = "; ".join(f"{each.path}: {each.message}" for each in (errors or doubts)[:_MOST_PROBLEMS])
+    return (VALID, "False", "Invalid", texts) if errors else (VALID, "True", "Valid", texts)
 
 
 def _held(rollout: DriverRollout, found: Figures, now: datetime) -> Said:

@@ -193,7 +193,7 @@ class RolloutStatus:
         made = status(rollout, found, since, calm, (count, p99))
         made |= {"duplicates": duplicates, "zoneFailures": failures, "promotion": promotion_json(report)}
         made |= told(stored, rollout)
-        return made, said(obj, rollout, found, components, report, now)
+        return made, said(obj, rollout, found, len(snapshot.nodes), components, report, now)
 
     async def _write(self, obj: Json, made: Json, say: Sequence[Said], now: datetime) -> None:
         stored, rollout = mapping(obj.get("status")), read_rollout(obj)

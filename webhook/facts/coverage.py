@@ -13,6 +13,7 @@ from webhook.facts.pool_survey import Reason, current
 from webhook.facts.pools import Phase, pool_state
 from webhook.facts.rollout import held, qualifies, slice_canary_problems
 from webhook.kube.core import Node
+from webhook.kube.finding import Finding
 from webhook.kube.resource import Slice
 from webhook.kube.rollout import DriverRollout
 from webhook.kube.snapshot import Snapshot
@@ -43,6 +44,21 @@ def stage_nodes(rollout: DriverRollout, snapshot: Snapshot) -> list[Node]:
     for name in snapshot.driver_slices.get(rollout.driver, ()):
         found.update((node.name, node) for node in slice_nodes(snapshot.slices[name], snapshot))
     return [node for _, node in sorted(found.items())]
+
+
+def selector_problems(rollout: DriverRollout, chosen: int, nodes: int) -> list[Finding]:
+    """A warning where the canary selector of ``rollout`` chooses so many of so many ``nodes`` that it can hardly be
+    meant: none, or at stage Canary all of several. Nothing where no node is known.
+    """
+    path = "spec.canaryNodeSelector"
+    if nodes and not chosen and rollout.stage in ("Canary", "Expanding"):
+        fix = "label canary nodes, or widen it"
+        return [Finding("rollout-invalid", path, "no node that it chooses", "one", fix, "warning")]
+    # That a selector without keys chooses all nodes is wrong with the document by itself.
+    if 1 < nodes == chosen and rollout.stage == "Canary" and rollout.canary_keys:
+        needs, fix = "labels that canary nodes alone have", "stage General is the one for all nodes"
+        return [Finding("rollout-invalid", path, f"all {nodes} nodes", needs, fix, "warning")]
+    return []
 
 
 def slice_nodes(item: Slice, snapshot: Snapshot) -> Iterator[Node]:
