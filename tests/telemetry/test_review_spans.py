@@ -387,6 +387,39 @@ def test_a_refusal_without_a_uid_has_a_trace_of_its_review() -> None:
     assert {span.trace for span in found} == {trace_id(review["request"]["uid"])}
 
 
+def test_refused_creations_take_no_memory_and_yet_have_their_exemplars() -> None:
+    """Each has a UID of its own, that nobody will hear of again."""
+    review = fleet.review("CREATE", fleet.claim(2))
+    review["request"]["object"]["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": "("}}
+    ]
+    record = record_of(review)
+    assert record.outcome == "denied"
+    assert record.in_vain
+    kept = Kept(record, ratio=0)
+    assert {span.trace for span in kept.spans} == {trace_id(CLAIM)}
+    assert kept.sampling.wanted(record.trace)
+    kept.sampling.pass_by("")
+    assert not kept.sampling.wanted(CLAIM)
+    # A refused write of what is there is remembered.
+    kept = Kept(record_of(fleet.allocation_review(2, 3), snapshot=FULL), ratio=0)
+    kept.sampling.pass_by("")
+    assert kept.sampling.wanted(CLAIM)
+
+
+def test_a_creation_that_is_only_tried_takes_no_memory() -> None:
+    pod = fleet.pod(2, "claim-2")
+    pod["spec"]["schedulingGates"] = [{"name": GATE}]
+    pod["spec"].pop("nodeName", None)
+    review = fleet.review("CREATE", pod)
+    for tried in (False, True):
+        review["request"]["dryRun"] = tried
+        kept = Kept(record_of(review, snapshot=held(fleet.rollout()["metadata"]["name"])), ratio=0)
+        assert kept.spans
+        kept.sampling.pass_by("")
+        assert kept.sampling.wanted(pod["metadata"]["uid"]) is not tried
+
+
 def test_other_writes_are_not_traced() -> None:
     record = record_of(fleet.slice_review())
     assert Kept(record, ratio=1).spans == []

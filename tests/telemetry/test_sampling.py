@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import OrderedDict
 
 import pytest
 
@@ -85,3 +86,41 @@ def test_memory_of_trouble_is_bounded_and_the_latest_stay(monkeypatch: pytest.Mo
     assert not kept.wanted(UIDS[1])
     assert all(kept.wanted(uid) for uid in UIDS[100:105])
     assert sum(kept.wanted(uid) for uid in UIDS) == 10
+
+
+def test_an_attempt_of_which_nothing_comes_is_kept_for_what_is_told_of_it_at_once_and_costs_no_memory() -> None:
+    kept = Sampling(0)
+    kept.keep(UIDS[0])
+    for uid in UIDS[1:100]:
+        kept.pass_by(uid)
+        assert kept.wanted(uid)
+        assert kept.wanted(trace_id(uid))
+    assert sum(kept.wanted(uid) for uid in UIDS[:100]) == 2
+    kept.pass_by("")
+    assert [uid for uid in UIDS[:100] if kept.wanted(uid)] == [UIDS[0]]
+
+
+def test_what_has_no_uid_is_not_remembered() -> None:
+    kept = Sampling(0)
+    kept.keep("")
+    assert not kept.wanted("")
+
+
+def test_what_is_kept_again_is_kept_all_the_while() -> None:
+    """Another thread asks just then."""
+    kept, asked = Sampling(0), []
+    kept.keep(UIDS[0])
+
+    class Watched(OrderedDict[str, None]):
+        def __setitem__(self, key: str, value: None) -> None:
+            asked.append(kept.wanted(UIDS[0]))
+            super().__setitem__(key, value)
+
+        def move_to_end(self, key: str, last: bool = True) -> None:
+            asked.append(kept.wanted(UIDS[0]))
+            super().move_to_end(key, last)
+
+    kept._kept = Watched(kept._kept)
+    asked.clear()
+    kept.keep(UIDS[0])
+    assert asked == [True, True]

@@ -5,7 +5,6 @@ Who tells something of a decision takes it from here, so that all of them say th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -125,6 +124,17 @@ class Record:
         return fact is not None and self.request.sub_resource == "status" and (fact.allocating or fact.adds_consumers)
 
     @Once
+    def creates(self) -> bool:
+        """Whether the write makes the object that it is about; a binding is about a pod that is there."""
+        request = self.request
+        return request.operation == "CREATE" and not request.sub_resource and request.kind.name != "Binding"
+
+    @Once
+    def in_vain(self) -> bool:
+        """Whether it makes what will not be there: it is refused, or a dry run. A UID that it has is nobody's."""
+        return self.creates and (not self.answer.allowed or self.request.dry_run)
+
+    @Once
     def node(self) -> str:
         """The one node that the write is about, empty where there is none."""
         return self.verdict.evaluation.facts.node_name
@@ -171,7 +181,8 @@ class Record:
 
 def log_fields(record: Record) -> dict[str, object]:
     """What the log says of a decision, by field: who asked what, for which claim and pods, on which node; what came of
-    it and why; the sums; how long it took, ``ms``, and how its ``reservation`` went, where there was one.
+    it and why; the sums; how long it took, ``ms``, and how its ``reservation`` went, where there was one. Texts and lists
+    are cut: whoever writes objects, users and policies makes them as long as they like.
     """
     request, answer, claim, reserved = record.request, record.answer, record.claim, record.reserved
     fields: dict[str, object] = {
@@ -186,18 +197,18 @@ def log_fields(record: Record) -> dict[str, object]:
         "dryRun": request.dry_run,
         "claim": claim.key if claim is not None else "",
         "claimUID": claim.uid if claim is not None else "",
-        "pods": [pod.key for pod in record.pods[:MAX_CAUSES]],
+        "pods": [pod.key for pod in record.pods],
         "trace": record.trace,
         "node": record.node,
         "revision": record.revision,
         "message": answer.message,
         "warnings": answer.warnings,
-        "audited": _short(record.audited),
+        "audited": record.audited,
         "errors": record.verdict.errors,
         "findings": answer.annotations.get("findings", ""),
         "reason": record.rule,
         "sums": record.sums,
-        "fix": _short(fixes(record.verdict)),
+        "fix": fixes(record.verdict),
         "ms": _milliseconds(record.seconds),
     }
     if reserved is not None:
@@ -208,7 +219,7 @@ def log_fields(record: Record) -> dict[str, object]:
             "problem": reserved.problem,
             "ms": _milliseconds(reserved.seconds),
         }
-    return fields
+    return {name: _short(value) for name, value in fields.items()}
 
 
 def of_interest(verdict: Verdict) -> bool:
@@ -225,8 +236,16 @@ def of_interest(verdict: Verdict) -> bool:
     return False
 
 
-def _short(texts: Sequence[str]) -> list[str]:
-    return [cut(each, MESSAGE_SIZE) for each in texts[:MAX_CAUSES]]
+def _short(value: object) -> object:
+    """A field as long as it may be: its texts, and its list."""
+    match value:
+        case str():
+            return cut(value, MESSAGE_SIZE)
+        case list() | tuple():
+            return [_short(each) for each in value[:MAX_CAUSES]]
+        case dict():
+            return {name: _short(each) for name, each in value.items()}
+    return value
 
 
 def _milliseconds(seconds: float) -> float:

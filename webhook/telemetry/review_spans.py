@@ -85,8 +85,11 @@ class ReviewSpans:
             return
         sampling = self._tracing.sampling
         if _kept(record):
-            for uid in (subject.uid, *(each.uid for each in record.pods), *_claims_of_pod(record)):
-                sampling.keep(uid)
+            if record.in_vain:
+                sampling.pass_by(subject.uid)
+            else:
+                for uid in (subject.uid, *(each.uid for each in record.pods), *_claims_of_pod(record)):
+                    sampling.keep(uid)
         elif not subject.uid or not sampling.wanted(subject.uid):
             return
         for span in spans(record, subject):
@@ -96,8 +99,7 @@ class ReviewSpans:
 def spans(record: Record, subject: Ref) -> Iterator[Span]:
     """The spans of ``record`` in the trace of ``subject``, or, where that has no UID yet, in one of the review."""
     request, reserved = record.request, record.reserved
-    creates = request.operation == "CREATE" and not request.sub_resource and request.kind.name != "Binding"
-    if subject.uid and creates and record.endpoint == "validate":
+    if subject.uid and record.creates and record.endpoint == "validate":
         review = anchor(subject.uid)
     else:
         review = SpanId(trace_id(subject.uid or request.uid), new_span())
@@ -151,9 +153,8 @@ def _grave(finding: Finding) -> bool:
 
 def _gated(record: Record) -> bool:
     """Whether the write makes a pod that waits for us: it was given our gate in another review, that had no UID."""
-    pod, request = _pod(record), record.request
-    made = request.operation == "CREATE" and request.kind.name == "Pod"
-    return pod is not None and made and GATE in pod.model.gates
+    pod = _pod(record)
+    return pod is not None and record.creates and GATE in pod.model.gates
 
 
 def _asked(record: Record) -> dict[str, str | bool | tuple[str, ...]]:

@@ -5,6 +5,7 @@ same for all replicas.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from datetime import datetime, timedelta
 
 from webhook.kube.trace import trace_id
@@ -41,20 +42,29 @@ class Sampling:
 
     def __init__(self, ratio: float) -> None:
         self._ratio = ratio
-        self._kept: dict[str, None] = {}
+        self._kept: OrderedDict[str, None] = OrderedDict()
+        self._passing = ""
         self._lock = threading.Lock()
 
     def keep(self, uid: str) -> None:
-        """Keep what is to come of the object with this UID."""
-        if wanted(uid, self._ratio):
+        """Keep what is to come of the object with this UID, if it has one."""
+        if not uid or wanted(uid, self._ratio):
             return
         trace = trace_id(uid)
         with self._lock:
-            self._kept.pop(trace, None)
+            # Whoever asks meanwhile has to find it.
             self._kept[trace] = None
+            self._kept.move_to_end(trace)
             if len(self._kept) > _MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
+                self._kept.popitem(last=False)
+
+    def pass_by(self, uid: str) -> None:
+        """Keep what is told at once of an attempt with this UID of which nothing comes: it needs no memory, and takes
+        none from those that will be heard of.
+        """
+        self._passing = trace_id(uid) if uid else ""
 
     def wanted(self, uid: str) -> bool:
         """Whether what happens to the object with this UID, or this trace, is kept."""
-        return trace_id(uid) in self._kept or wanted(uid, self._ratio)
+        trace = trace_id(uid)
+        return trace in self._kept or trace == self._passing or wanted(uid, self._ratio)
