@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.facts.test_interval import CLASS, asking, cpus
@@ -107,6 +108,26 @@ def test_show_is_the_documented_shape() -> None:
         ],
         "differences": [],
     }
+
+
+def test_what_is_not_known_of_a_zone_is_null_as_the_page_says() -> None:
+    """The driver gives away less than the node has: it does not describe it."""
+    devices = DEVICES[0], device("anywhere", old("1", "cpus"), capacity={"cpus": "8"})
+    (row,) = show(
+        Book(),
+        world(
+            node("n1", cpu="32"),
+            slice_of(*devices),
+            allocated("a", result("g0", {"cpus": "3"})),
+            allocated("b", result("anywhere", {"cpus": "2"})),
+        ),
+        NOW,
+    )["nodes"]
+    known = {"claims": "3", "reserved": "0"}
+    assert row["zones"] == [{"zone": 0, "resources": {"cpu": {**known, "capacity": None, "free": None}}}]
+    assert [charge["zone"] for charge in row["charges"]] == [0, None]
+    page = " ".join((Path(__file__).parents[2] / "docs" / "ledger.md").read_text().split())
+    assert "in JSON, as in the `NodeLedger`, they are `null`" in page
 
 
 def test_an_overcommit_is_shown_as_a_negative_amount() -> None:
