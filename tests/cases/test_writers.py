@@ -137,4 +137,6 @@ def test_what_the_api_server_checks_in_an_object_we_are_never_looser_about() -> 
         *(("publisher", write) for write in ("unset-node", "set-node")),
         *((actor, "report-unallocated") for actor in ("admin", "api-server")),
         *((actor, write) for actor in ("plugin", "other-plugin") for write in ("report-open", "clear-open")),
+        *((actor, "report-open") for actor in ("plugin-2", "plugin-unbound")),
+        ("plugin", "reserve-open"),
     }

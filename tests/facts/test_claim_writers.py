@@ -116,11 +116,54 @@ def test_an_allocator_of_one_driver_leaves_another_s_alone():
     assert found.has == "an allocation cleared, of devices of other.example, by system:serviceaccount:drivers:plugin"
 
 
-@pytest.mark.parametrize("cluster", [(), (rollout(hold={"reason": "x"}),)])
+OPEN = pytest.mark.parametrize("cluster", [(), (rollout(hold={"reason": "x"}),)])
+
+
+@OPEN
 def test_nobody_is_kept_from_what_nobody_named_writers_for(cluster):
     for old, new in ((FREE, HERE), (HERE, TOLD), (TOLD, FREE), (FREE, tells(FREE))):
-        assert judge(old, new, who=user, cluster=cluster, name="jane") == []
-        assert judge(old, new, cluster=cluster, node="n2") == []
+        for who in ({"who": user, "name": "jane"}, {"node": "n2"}, {"who": kubelet, "node": "n2"}):
+            assert {found.severity for found in judge(old, new, cluster=cluster, **who)} <= {"warning"}
+
+
+@OPEN
+def test_of_a_driver_that_names_nobody_another_node_s_status_is_warned_of(cluster):
+    assert texts(HERE, TOLD, cluster=cluster, node="n2") == [
+        "p/status-devices-other-node: status.devices: has a status of d.example, by "
+        "system:serviceaccount:drivers:plugin on node n2, of an allocation to node n1, needs a writer on node n1; name "
+        "the writers of d.example in its DriverRollout"
+    ]
+    assert rules(TOLD, HERE, cluster=cluster, node="n2") == ["status-devices-other-node"]
+    # Of its own node, of no single one, of none, and by whoever is on none.
+    for old, new in ((HERE, TOLD), (ANYWHERE, tells(ANYWHERE)), (FREE, tells(FREE))):
+        assert judge(old, new, cluster=cluster, node="n1") == []
+    assert judge(HERE, TOLD, cluster=cluster, pod="plugin-x") == []
+    assert judge(HERE, TOLD, cluster=cluster, who=user, name="jane") == []
+
+
+@OPEN
+def test_of_a_driver_that_names_nobody_an_allocation_by_a_stranger_is_warned_of(cluster):
+    reserved = claim(results=[result()], reserved=[pod_ref()])
+    fix = "name it in params.schedulers or params.allocators where it is one"
+    jane = f"jane, needs a scheduler or another allocator; {fix}"
+    assert texts(FREE, reserved, cluster=cluster, who=user, name="jane") == [
+        f"p/allocation-by-stranger: status.allocation: has an allocation set, of devices of d.example, by {jane}",
+        f"p/reserved-for-by-stranger: status.reservedFor: has other consumers of devices of d.example, by {jane}",
+    ]
+    assert rules(TOLD, FREE, cluster=cluster) == ["allocation-by-stranger"]
+    for old, new in ((FREE, reserved), (reserved, FREE), (HERE, reserved), (TOLD, FREE)):
+        assert judge(old, new, cluster=cluster, who=user, name=SCHEDULER) == []
+        assert judge(old, new, cluster=cluster, who=user, name="batch", allocators=frozenset({"batch"})) == []
+        # Who allocates another driver's devices does so for these, too.
+        theirs = rollout("other.example", writers=writers("Allocator"))
+        assert judge(old, new, cluster=(*cluster, theirs)) == []
+    assert judge(reserved, FREE, cluster=cluster, who=user, name=CLAIMS) == []
+
+
+def test_what_is_refused_for_one_driver_is_not_warned_of_for_another():
+    both = claim(results=[result(), result("nic", None, driver="other.example")])
+    (found,) = judge(both, FREE, who=user, name="jane")
+    assert (found.severity, found.has) == ("error", "an allocation cleared, of devices of d.example, by jane")
 
 
 def test_nothing_about_those_who_are_exempt():
@@ -133,5 +176,6 @@ def test_an_allocation_of_nothing_is_one_of_the_devices_that_the_claim_asks_for(
     [problem] = judge(FREE, claim(results=[]), cluster=(NAMED, device_class()))
     assert problem.rule == "allocation-by-stranger"
     assert problem.has == "an allocation set, of devices of d.example, by system:serviceaccount:drivers:plugin"
-    assert rules(FREE, claim(results=[]), cluster=(NAMED, device_class(driver="other.example"))) == []
+    [other] = judge(FREE, claim(results=[]), cluster=(NAMED, device_class(driver="other.example")))
+    assert (other.severity, "devices of other.example" in other.has) == ("warning", True)
     assert rules(FREE, claim(results=[]), who=user, name=SCHEDULER, cluster=(NAMED, device_class())) == []

@@ -10,7 +10,7 @@ from webhook.facts.claim_changes import Changes, allocated_drivers, allocated_no
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.writers import CLAIM_CONTROLLERS, Writer, listed
 from webhook.kube.claims import read_claim
-from webhook.kube.finding import Finding
+from webhook.kube.finding import Finding, Severity
 from webhook.kube.raw import Json, mapping
 from webhook.kube.rollout import SEVERAL_NODES
 from webhook.kube.snapshot import Snapshot
@@ -19,13 +19,14 @@ _DEVICES, _ALLOCATION, _RESERVED = "status.devices", "status.allocation", "statu
 
 
 def claim_writer_problems(writer: Writer, old: Json, new: Json, snapshot: Snapshot) -> list[Finding]:
-    """What a write changes in the status of a raw claim and is not this writer's to change; nothing about drivers whose
-    writers nobody named (DriverRollout, params).
+    """What a write changes in the status of a raw claim and is not this writer's to change.
 
-    Device statuses: ``status-devices-other-node``, ``-several-nodes`` and ``-without-node`` for an account that writes
-    for its node only, ``-other-driver``, ``-unallocated`` and ``-by-stranger``. ``allocation-by-stranger`` and
-    ``reserved-for-by-stranger`` for whoever neither schedules nor allocates all devices of the claim; the claim
-    controller may clear and release. Statuses that go with their allocation belong to its change.
+    Of drivers whose writers are named (DriverRollout, params), errors. Device statuses: ``status-devices-other-node``,
+    ``-several-nodes`` and ``-without-node`` for an account that writes for its node only, ``-other-driver``,
+    ``-unallocated`` and ``-by-stranger``. ``allocation-by-stranger`` and ``reserved-for-by-stranger`` for whoever
+    neither schedules nor allocates all devices of the claim; the claim controller may clear and release. Statuses that
+    go with their allocation belong to its change. Of other drivers warnings: ``status-devices-other-node`` for whoever
+    is on another node, and the two about allocations for whoever allocates for no driver at all.
     """
     if writer.exempt:
         return []
@@ -38,9 +39,9 @@ def claim_writer_problems(writer: Writer, old: Json, new: Json, snapshot: Snapsh
 def _status_problem(writer: Writer, driver: str, new: Json, snapshot: Snapshot) -> Finding | None:
     """What is wrong with ``writer`` changing statuses of devices of ``driver``."""
     named = writer.named(driver, snapshot)
-    if not named:
-        return None
     by = f"a status of {driver}, by {writer.shown}"
+    if not named:
+        return _of_other_node(writer, driver, by, allocated_node(new), "warning")
     if mapping(new.get("status")).get("allocation") is None:
         needs = "an allocation: there is no device to tell about"
         return Finding("status-devices-unallocated", _DEVICES, f"{by}, of a claim without allocation", needs)
@@ -65,9 +66,16 @@ def _node_local(writer: Writer, driver: str, by: str, node: str) -> Finding | No
     if not writer.node:
         has, needs = f"{by}, {writer.without_node}", f"a writer on node {node}"
         return Finding("status-devices-without-node", _DEVICES, has, needs, writer.node_fix)
-    if writer.node == node:
+    return _of_other_node(writer, driver, by, node, "error")
+
+
+def _of_other_node(writer: Writer, driver: str, by: str, node: str, severity: Severity) -> Finding | None:
+    if not writer.node or not node or writer.node == node:
         return None
     has = f"{by} on node {writer.node}, of an allocation to node {node}"
+    if severity == "warning":
+        fix = f"name the writers of {driver} in its DriverRollout"
+        return Finding("status-devices-other-node", _DEVICES, has, f"a writer on node {node}", fix, severity)
     return Finding("status-devices-other-node", _DEVICES, has, f"the driver's writer on node {node}")
 
 
@@ -78,17 +86,25 @@ def _binding_problems(writer: Writer, changes: Changes, old: Json, new: Json, sn
     held = allocated_drivers(old) | allocated_drivers(new)
     drivers = sorted(held or claim_drivers(read_claim(new), snapshot))
     barred = [name for name in drivers if writer.profiles.get(name) != "Allocator" and writer.named(name, snapshot)]
-    if not barred:
+    severity: Severity = "error"
+    if barred:
+        needs = f"a scheduler, or an account with profile Allocator for {barred[0]}"
+        fix = f"name it in params.schedulers or params.allocators, or in spec.writers of DriverRollout {barred[0]}"
+    elif drivers and "Allocator" not in writer.profiles.values():
+        # Nobody said who else allocates.
+        barred, severity, needs = drivers, "warning", "a scheduler or another allocator"
+        fix = "name it in params.schedulers or params.allocators where it is one"
+    else:
         return []
     by = f"devices of {', '.join(barred)}, by {writer.shown}"
-    needs = f"a scheduler, or an account with profile Allocator for {barred[0]}"
-    fix = f"name it in params.schedulers or params.allocators, or in spec.writers of DriverRollout {barred[0]}"
     controls = writer.kind in CLAIM_CONTROLLERS
     found = []
     after = mapping(new.get("status")).get("allocation")
     if changes.allocation and not (controls and after is None):
         what = "cleared" if after is None else "set"
-        found.append(Finding("allocation-by-stranger", _ALLOCATION, f"an allocation {what}, of {by}", needs, fix))
+        found.append(
+            Finding("allocation-by-stranger", _ALLOCATION, f"an allocation {what}, of {by}", needs, fix, severity)
+        )
     if changes.reserved_for and not controls:
-        found.append(Finding("reserved-for-by-stranger", _RESERVED, f"other consumers of {by}", needs, fix))
+        found.append(Finding("reserved-for-by-stranger", _RESERVED, f"other consumers of {by}", needs, fix, severity))
     return found
