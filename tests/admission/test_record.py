@@ -5,14 +5,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from tests.bench import fleet
-from webhook.admission.action import MESSAGE_SIZE, apply
+from webhook.admission.action import MAX_CAUSES, MESSAGE_SIZE, apply
 from webhook.admission.decide import decide
 from webhook.admission.decode import read_review
 from webhook.admission.record import Record, Reserved, log_fields, of_interest
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot, build
 from webhook.ledger.book import Book
+from webhook.policy.compile import compile_files
 from webhook.store import policies
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -96,7 +99,7 @@ def test_the_log_tells_the_story_of_a_refusal_by_itself() -> None:
     assert fields["reason"] == record.rule == "node-overcommit"
     assert str(fields["message"]).startswith("claim-allocation/node-overcommit: status.allocation: has cpu 2 for claim")
     sums = fields["sums"]
-    assert isinstance(sums, tuple)
+    assert isinstance(sums, list)
     assert sums[0] == SUM
     assert fields["fix"] == ["release a claim or move a pod there, or allocate elsewhere"]
     told = {"node": fleet.name(3), "taken": True, "conflicts": 1, "problem": "", "ms": 2.0}
@@ -125,13 +128,47 @@ def test_a_write_about_no_claim_has_no_trace_and_a_pod_its_own() -> None:
     assert (record_of(review, "mutate").trace, record_of(review, "mutate").rule) == ("", "")
 
 
-def test_no_text_of_a_line_of_the_log_is_longer_than_a_message() -> None:
-    review = fleet.slice_review()
-    long = "x" * 100_000
-    review["request"]["object"]["spec"]["devices"][5]["nodeAllocatableResourceMappings"] = {long: {}}
-    fields = log_fields(record_of(review))
-    texts = [fields["message"], *fields["audited"], *fields["fix"]]  # type: ignore[misc]  # objects by their type
-    assert max(map(len, texts)) <= MESSAGE_SIZE + len(" (and 1 more)")
+def finding_and_failing(action: str, times: int) -> bytes:
+    """A policy with so many rules that find something, and as many that fail, all with long texts."""
+    long = "x" * 5_000
+    rules = [
+        *({"name": f"finds-{i}", "expression": "false", "message": f"{i} {long}"} for i in range(times)),
+        *({"name": f"fails-{i}", "expression": f"object['{long}']"} for i in range(times)),
+    ]
+    every = {"apiGroups": ["*"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*/*"]}
+    spec = {"matchConstraints": {"resourceRules": [every]}, "validations": rules, "failurePolicy": "Ignore"}
+    kind = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "AdmissionPolicy"}
+    return orjson.dumps({**kind, "metadata": {"name": action.lower()}, "spec": {**spec, "action": action}})
+
+
+def sizes(value: object) -> list[tuple[int, int]]:
+    """The greatest length of a text, and of a list, in the value of each field, whatever it holds."""
+    match value:
+        case str():
+            return [(len(value), 0)]
+        case dict():
+            return [size for each in value.values() for size in sizes(each)]
+        case list() | tuple():
+            return [(0, len(value)), *(size for each in value for size in sizes(each))]
+    return []
+
+
+def test_no_text_of_a_line_of_the_log_is_longer_than_a_message_and_no_list_longer_than_the_causes() -> None:
+    review = fleet.allocation_review(2, 3)
+    review["request"]["userInfo"]["username"] = "u" * 10_000
+    consumers = [{"resource": "pods", "name": f"p-{i}", "uid": f"u-{i}"} for i in range(300)]
+    review["request"]["object"]["status"]["reservedFor"] = consumers
+    files = {f"{action}.yaml": finding_and_failing(action, 300) for action in ("Deny", "Warn", "Audit")}
+    verdict = decide(read_review(review), "validate", compile_files(files), FULL, Book(), NOW)
+    answer = apply(verdict)
+    record = Record(verdict, answer, ENDED, 0.25, Reserved(fleet.name(3), 0.002, 1, False, "y" * 10_000))
+    # No node has resources for so many sums.
+    vars(record)["sums"] = ("z" * 10_000,) * 300
+    fields = log_fields(record)
+    assert (len(verdict.errors), len(record.audited)) == (900, 300)
+    assert {name: found for name, value in fields.items() for found in sizes(value) if max(found) > MESSAGE_SIZE} == {}
+    assert {name for name, value in fields.items() for _, items in sizes(value) if items > MAX_CAUSES} == set()
+    assert str(fields["message"]).endswith("... (and 299 more)")
 
 
 def test_every_field_of_the_line_is_documented() -> None:

@@ -114,8 +114,8 @@ def _gate(verdict: Verdict) -> list[Json]:
 
 
 def _message(denials: list[Judged]) -> str:
-    message = cut(denials[0].text, MESSAGE_SIZE)
-    return f"{message} (and {len(denials) - 1} more)" if len(denials) > 1 else message
+    more = f" (and {len(denials) - 1} more)" if len(denials) > 1 else ""
+    return cut(denials[0].text, MESSAGE_SIZE - len(more)) + more
 
 
 def _causes(denials: list[Judged]) -> tuple[Cause, ...]:

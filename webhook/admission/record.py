@@ -5,6 +5,7 @@ Who tells something of a decision takes it from here, so that all of them say th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -181,8 +182,8 @@ class Record:
 
 def log_fields(record: Record) -> dict[str, object]:
     """What the log says of a decision, by field: who asked what, for which claim and pods, on which node; what came of
-    it and why; the sums; how long it took, ``ms``, and how its ``reservation`` went, where there was one. Texts and lists
-    are cut: whoever writes objects, users and policies makes them as long as they like.
+    it and why; the sums; how long it took, ``ms``, and how its ``reservation`` went, where there was one. No text is
+    longer than a message and no list than the causes of a refusal, whatever objects, users and policies are called.
     """
     request, answer, claim, reserved = record.request, record.answer, record.claim, record.reserved
     fields: dict[str, object] = {
@@ -197,18 +198,18 @@ def log_fields(record: Record) -> dict[str, object]:
         "dryRun": request.dry_run,
         "claim": claim.key if claim is not None else "",
         "claimUID": claim.uid if claim is not None else "",
-        "pods": [pod.key for pod in record.pods],
+        "pods": [pod.key for pod in record.pods[:MAX_CAUSES]],
         "trace": record.trace,
         "node": record.node,
         "revision": record.revision,
         "message": answer.message,
-        "warnings": answer.warnings,
-        "audited": record.audited,
-        "errors": record.verdict.errors,
+        "warnings": _short(answer.warnings),
+        "audited": _short(record.audited),
+        "errors": _short(record.verdict.errors),
         "findings": answer.annotations.get("findings", ""),
         "reason": record.rule,
-        "sums": record.sums,
-        "fix": fixes(record.verdict),
+        "sums": _short(record.sums),
+        "fix": _short(fixes(record.verdict)),
         "ms": _milliseconds(record.seconds),
     }
     if reserved is not None:
@@ -216,10 +217,13 @@ def log_fields(record: Record) -> dict[str, object]:
             "node": reserved.node,
             "taken": reserved.taken,
             "conflicts": reserved.conflicts,
-            "problem": reserved.problem,
+            "problem": cut(reserved.problem, MESSAGE_SIZE),
             "ms": _milliseconds(reserved.seconds),
         }
-    return {name: _short(value) for name, value in fields.items()}
+    for name, value in fields.items():
+        if isinstance(value, str) and len(value) > MESSAGE_SIZE:
+            fields[name] = cut(value, MESSAGE_SIZE)
+    return fields
 
 
 def of_interest(verdict: Verdict) -> bool:
@@ -236,16 +240,8 @@ def of_interest(verdict: Verdict) -> bool:
     return False
 
 
-def _short(value: object) -> object:
-    """A field as long as it may be: its texts, and its list."""
-    match value:
-        case str():
-            return cut(value, MESSAGE_SIZE)
-        case list() | tuple():
-            return [_short(each) for each in value[:MAX_CAUSES]]
-        case dict():
-            return {name: _short(each) for name, each in value.items()}
-    return value
+def _short(texts: Sequence[str]) -> list[str]:
+    return [cut(each, MESSAGE_SIZE) for each in texts[:MAX_CAUSES]]
 
 
 def _milliseconds(seconds: float) -> float:
