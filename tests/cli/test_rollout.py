@@ -1,6 +1,8 @@
 """``allocguard rollout`` on files, as people run it; the live part is in tests/e2e/test_rollout_cli.py."""
 
 import json
+import re
+import textwrap
 
 import pytest
 import yaml
@@ -114,6 +116,30 @@ def test_a_driver_that_nobody_knows_is_named_with_the_nearest_one(run, cluster, 
     assert f"{told} {GPU}?" in ran.err
     ran = run("rollout", *command, "zzz", "--cluster", cluster, *AT)
     assert f"its drivers are {CPU}, {GPU}" in ran.err
+
+
+def test_status_as_markdown_says_the_same(run, files):
+    done = {
+        "name": "Rollback",
+        "at": "2026-11-19T09:00:00Z",
+        "passed": False,
+        "by": "dana",
+        "message": "n1 | n2 refuse",
+    }
+    other = slice_of(device("d", old("2")), name="t", pool="p", nodeName="n2")
+    where = files(*fleet(), other, rollout(status={"drills": [done]}, hold={"reason": "books *half*"}))
+    ran = run("rollout", "status", DRIVER, *where, "-o", "markdown")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[:4] == [f"at {AT[1]}", "", f"**{DRIVER}: stage Canary**", ""]
+    assert "- held: books \\*half\\*" in lines
+    assert "- coverage: 2 of 2 nodes with a Fresh mapped pool (100%)" in lines
+    assert "  - on n0, n1" in lines
+    assert "- drill Rollback failed at 2026-11-19T09:00:00Z by dana: n1 \\| n2 refuse" in lines
+    # Beside marks and line breaks, nothing is in one and not in the other.
+    text = " ".join(run("rollout", "status", DRIVER, *where).out.split())
+    plain = " ".join(re.sub(r"^ *- ", "", line).replace("\\", "").replace("**", "") for line in lines)
+    assert " ".join(plain.split()) == text.removesuffix(" 1 driver")
 
 
 # hold
@@ -342,6 +368,31 @@ def test_drills_on_files_pass_and_touch_nothing(run, cluster, name):
     assert {step["passed"] for step in value["steps"]} == {True}
 
 
+def test_a_drill_as_markdown(run, files):
+    where = files(*fleet(), rollout())
+    ran = run("rollout", "drill", DRIVER, "NodeRestart", *where, "-o", "markdown")
+    lines = ran.out.splitlines()
+    assert (ran.code, lines[0]) == (0, f"**drill NodeRestart of {DRIVER}: passed** ({AT[1]})")
+    steps = json.loads(run("rollout", "drill", DRIVER, "NodeRestart", *where, "-o", "json").out)["steps"]
+    assert lines[1:4] == ["", "| Step | Result | Detail |", "|---|---|---|"]
+    assert [line.replace("\\", "") for line in lines[4:]] == [f"| {s['what']} | pass | {s['detail']} |" for s in steps]
+    ran = run("rollout", "drill", DRIVER, "Rollback", *files(*fleet(canaries=0), rollout()), "-o", "markdown")
+    assert (ran.code, "| fail | has none of" in ran.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command", [["hold", "--reason", "a\n```\nb"], ["resume"], ["promote"], ["drill", "Rollback", "--record"]]
+)
+def test_a_document_as_markdown_is_a_code_block(run, files, command):
+    where = files(*fleet(), rollout())
+    name, *rest = command
+    ran = run("rollout", name, DRIVER, *rest, *where, "-o", "markdown")
+    lines = ran.out.rstrip("\n").splitlines()
+    assert ran.code == 0
+    assert all(line.startswith("    ") or not line for line in lines)
+    assert textwrap.dedent(ran.out) == run("rollout", name, DRIVER, *rest, *where).out
+
+
 def test_a_drill_that_cannot_be_done_fails(run, files):
     ran = run("rollout", "drill", DRIVER, "Rollback", *files(*fleet(canaries=0), rollout()))
     assert ran.code == 1
@@ -433,6 +484,9 @@ def test_promote_stays_when_a_gate_fails_unless_somebody_answers_for_it(run, fil
     ran = run("rollout", "promote", DRIVER, *where)
     assert (ran.code, "fail  drill-rollback" in ran.out) == (1, True)
     assert f"{DRIVER} stays at stage Canary; see to the gates, or say --override NAME --reason TEXT" in ran.err
+    for output in ("json", "yaml", "markdown"):
+        told = run("rollout", "promote", DRIVER, *where, "-o", output)
+        assert (told.code, told.out) == (1, run("rollout", "check", DRIVER, *where, "-o", output).out)
     ran = run("rollout", "promote", DRIVER, *where, "--override", "dana", "--reason", "CHG-1042")
     spec = yaml.safe_load(ran.out)["spec"]
     assert (ran.code, spec["stage"]) == (0, "Expanding")

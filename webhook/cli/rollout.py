@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _by = click.option("--by", metavar="NAME", help="Who does it; default: who the API server takes you for.")
 
+_output = output_option("text", "json", "yaml", "markdown")
+
 
 @click.group(
     epilog="""\b
@@ -46,16 +48,15 @@ Examples:
 )
 @click.argument("drivers", nargs=-1, metavar="[DRIVER...]")
 @cluster_options
-@output_option("text", "json", "yaml")
+@_output
 def status(drivers: tuple[str, ...], where: Where, at: datetime, output: str) -> int:
     """Show stage, hold, coverage, pools, claims, mappings and drills of the drivers named, or of all that have node
     costs or a DriverRollout.
     """
     from msgspec import structs
 
-    from webhook.cli.output import dump
     from webhook.cli.rollout_edit import pool_digests
-    from webhook.cli.rollout_view import driver_json, status_text
+    from webhook.cli.rollout_view import driver_json, status_markdown, status_text
     from webhook.controllers.rollout_figures import figures
     from webhook.facts.times import stamp
     from webhook.kube.rollout import DriverRollout
@@ -74,7 +75,7 @@ def status(drivers: tuple[str, ...], where: Where, at: datetime, output: str) ->
         for driver in wanted
     ]
     value = {"at": stamp(at), "drivers": rows}
-    out(status_text(value) if output == "text" else dump(value, output))
+    _show(value, output, status_text, status_markdown)
     return 0
 
 
@@ -94,7 +95,7 @@ Examples:
 )
 @_by
 @cluster_options
-@output_option("text", "json", "yaml")
+@_output
 def hold(
     driver: str,
     reason: str,
@@ -146,7 +147,7 @@ Examples:
     help="Only pools all of whose mapping digests are given, now or before (repeatable).",
 )
 @cluster_options
-@output_option("text", "json", "yaml")
+@_output
 def resume(driver: str, digests: tuple[str, ...], where: Where, at: datetime, output: str) -> int:
     """Take the hold of DRIVER back. With --at-mapping it stays, for all pools but those with these mappings: digests
     have no order, none is newer than another.
@@ -180,24 +181,19 @@ Exit code 1: a gate failed. What spec.promotion does not ask for is told, and de
     "the status and the moment.",
 )
 @cluster_options
-@output_option("text", "json", "yaml", "markdown")
+@_output
 def check(driver: str, history: str | None, where: Where, at: datetime, output: str) -> int:
     """The promotion report of DRIVER: coverage, hold, drills, replay, days without a difference, capacity, pending
     time, duplicates and zone failures, each with what there is and what is needed. That of a live cluster is an event
     about the DriverRollout, too.
     """
-    from webhook.cli.output import dump
     from webhook.cli.rollout_view import report_json, report_markdown, report_text
 
     sources.check_stdin([history] if history is not None else [], where.clusters)
     begun = now()
     snapshot, kept = rollout_read.read(where, driver)
     report, days = rollout_read.report(driver, snapshot, kept, at, history)
-    value = report_json(report, at, days)
-    if output == "text":
-        out(report_text(value))
-    else:
-        out(report_markdown(value) if output == "markdown" else dump(value, output))
+    _show(report_json(report, at, days), output, report_text, report_markdown)
     if not where.clusters:
         from webhook.cli import rollout_told
 
@@ -226,7 +222,7 @@ Exit code 1: a step failed.""",
 )
 @_by
 @cluster_options
-@output_option("text", "json", "yaml")
+@_output
 def drill(driver: str, name: str, record: bool, by: str | None, where: Where, at: datetime, output: str) -> int:
     """Go through a drill of DRIVER on the accounts of the cluster as it is, by events that are made up; nothing of it
     is written to the cluster.
@@ -235,9 +231,8 @@ def drill(driver: str, name: str, record: bool, by: str | None, where: Where, at
     back with its slices wiped. DriverUpgrade: every pool in turn is published anew.
     """
     from webhook.cli import rollout_edit
-    from webhook.cli.output import dump
     from webhook.cli.rollout_live import printed, stored, written
-    from webhook.cli.rollout_view import drill_json, drill_text
+    from webhook.cli.rollout_view import drill_json, drill_markdown, drill_text
     from webhook.ledger import drills
     from webhook.ledger.export import kept_objects
 
@@ -252,8 +247,7 @@ def drill(driver: str, name: str, record: bool, by: str | None, where: Where, at
         then = "name what is printed as one more --cluster"
         printed(rollout_read.document_of(driver, kept), partial(done, by=by or ""), driver, output, then)
         return 0 if result.passed else 1
-    value = drill_json(result, at)
-    out(drill_text(value) if output == "text" else dump(value, output))
+    _show(drill_json(result, at), output, drill_text, drill_markdown)
     if record:
         make = partial(done, by=by or stored(where, driver)[1])
         if code := written(where, driver, make, "note", status=True):
@@ -274,14 +268,14 @@ Exit code 1: a gate failed, and nobody overrides it; or the API server does not 
 @click.option("--override", "by", metavar="NAME", help="Who answers for going on although gates failed.")
 @click.option("--reason", metavar="TEXT", help="Why, with --override.")
 @cluster_options
-@output_option("text", "json", "yaml")
+@_output
 def promote(driver: str, by: str | None, reason: str | None, where: Where, at: datetime, output: str) -> int:
     """Set the stage of DRIVER to the next one: Off, Canary, Expanding, General. Its gates have to pass (see `rollout
     check`), or somebody has to answer for it by name.
     """
     from webhook.cli import rollout_edit
     from webhook.cli.rollout_live import printed, written
-    from webhook.cli.rollout_view import report_json, report_text
+    from webhook.cli.rollout_view import report_json, report_markdown, report_text
 
     sources.check_stdin(where.clusters)
     if (by, reason) != (None, None) and not ((by or "").strip() and (reason or "").strip()):
@@ -293,7 +287,7 @@ def promote(driver: str, by: str | None, reason: str | None, where: Where, at: d
         return 0
     report, _ = rollout_read.report(driver, snapshot, kept, at, None)
     if report.next_stage and not report.passed and by is None:
-        out(report_text(report_json(report, at, None)))
+        _show(report_json(report, at, None), output, report_text, report_markdown)
         note(f"{driver} stays at stage {report.stage}; see to the gates, or say --override NAME --reason TEXT")
         return 1
     overridden = ("", "") if report.passed or by is None else (by, (reason or "").strip())
@@ -308,6 +302,13 @@ def promote(driver: str, by: str | None, reason: str | None, where: Where, at: d
         return rollout_edit.promote(current, *overridden, at)
 
     return printed(document, make, driver, output) if where.clusters else written(where, driver, make, output)
+
+
+def _show(value: Json, output: str, text: Callable[[Json], str], markdown: Callable[[Json], str]) -> None:
+    from webhook.cli.output import dump
+
+    ways = {"text": text, "markdown": markdown}
+    out(ways[output](value) if output in ways else dump(value, output))
 
 
 def _no_rollout(driver: str, digests: Sequence[str], make: Callable[[Json], Edit]) -> int:

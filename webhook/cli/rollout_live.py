@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from webhook.cli.console import Unreachable, Unusable, note, out
@@ -31,7 +32,7 @@ def printed(document: Json | None, make: Make, driver: str, output: str, then: s
     """
     before = document if document is not None else new(driver)
     edit = make(before)
-    out(dump(in_files(merged(before, edit.patch)), "yaml" if output == "text" else output))
+    out(_document(in_files(merged(before, edit.patch)), output))
     note(f"{edit.said}; nothing is written: {then}" if edit.patch else edit.said)
     return 0
 
@@ -84,7 +85,13 @@ def _tell(edit: Edit, document: Json, output: str) -> None:
     if output == "note":
         note(edit.said)
     else:
-        out(edit.said if output == "text" else dump(to_apply(document), output))
+        out(edit.said if output == "text" else _document(to_apply(document), output))
+
+
+def _document(document: Json, output: str) -> str:
+    made = dump(document, "json" if output == "json" else "yaml")
+    # No text of a hold ends a block that is made by its indent.
+    return indent(made, "    ") if output == "markdown" else made
 
 
 def stored(where: Where, driver: str) -> tuple[Json | None, str]:

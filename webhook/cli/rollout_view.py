@@ -86,44 +86,52 @@ def status_text(value: Json) -> str:
     """The text of what `rollout status` prints as JSON."""
     lines = [paint(f"at {value['at']}", dim=True)]
     for row in value["drivers"]:
-        lines += ["", *_driver(row)]
+        doubtful = (row["hold"] and row["hold"]["standing"]) or row["differences"] or row["overcommitted"]
+        lines += ["", paint(_head(row), "yellow" if doubtful else "green", bold=True)]
+        for depth, line in _driver(row):
+            lines += wrapped(line, "  " * (depth + 1), "  " * (depth + 2))
     return "\n".join([*lines, "", plural(len(value["drivers"]), "driver")])
 
 
-def _driver(row: Json) -> Iterator[str]:
+def status_markdown(value: Json) -> str:
+    """The same for a change ticket."""
+    lines = [f"at {value['at']}"]
+    for row in value["drivers"]:
+        lines += ["", f"**{escaped(_head(row))}**", ""]
+        lines += [f"{'  ' * depth}- {escaped(line)}" for depth, line in _driver(row)]
+    return "\n".join(lines)
+
+
+def _head(row: Json) -> str:
     stage = f"stage {row['stage']}" + ("" if row["rollout"] else " (it has no DriverRollout)")
-    colour = "yellow" if row["hold"] and row["hold"]["standing"] else "green"
-    yield paint(f"{one_line(row['driver'])}: {stage}", colour, bold=True)
+    return f"{one_line(row['driver'])}: {stage}"
+
+
+def _driver(row: Json) -> Iterator[tuple[int, str]]:
+    """The lines about a driver, and how deep each is: 1 for what is said about the line above."""
     if row["hold"]:
-        yield from wrapped(
-            f"{'held' if row['hold']['standing'] else 'hold is over'}: {_hold(row['hold'])}", "  ", "    "
-        )
+        yield 0, f"{'held' if row['hold']['standing'] else 'hold is over'}: {_hold(row['hold'])}"
     for digest in row["resumeAt"]:
-        yield f"  resumed at {one_line(digest)}"
+        yield 0, f"resumed at {one_line(digest)}"
     cover = row["coverage"]
     lacking = f", not {', '.join(map(one_line, cover['lacking']))}" if cover["lacking"] else ""
-    told = (
-        f"coverage: {cover['fresh']} of {plural(cover['nodes'], 'node')} with a Fresh mapped pool ({cover['percent']}%)"
-    )
-    yield from wrapped(told + lacking, "  ", "    ")
+    nodes = plural(cover["nodes"], "node")
+    yield 0, f"coverage: {cover['fresh']} of {nodes} with a Fresh mapped pool ({cover['percent']}%){lacking}"
     phases = ", ".join(f"{count} {phase}" for phase, count in row["pools"].items()) or "none"
-    yield f"  pools: {phases}" + (f"; {row['heldCount']} held" if row["heldCount"] else "")
+    yield 0, f"pools: {phases}" + (f"; {row['heldCount']} held" if row["heldCount"] else "")
     for pool in row["heldPools"]:
-        yield from wrapped(one_line(f"{pool['name']}: {pool['reason']}"), "    ", "      ")
-    yield f"  claims: {row['claims']['bound']} bound, {row['claims']['waiting']} waiting"
+        yield 1, one_line(f"{pool['name']}: {pool['reason']}")
+    yield 0, f"claims: {row['claims']['bound']} bound, {row['claims']['waiting']} waiting"
     for digest, pools in row["digests"].items():
-        yield f"  mapping {one_line(digest)}"
+        yield 0, f"mapping {one_line(digest)}"
         if len(row["digests"]) > 1:
-            yield from wrapped(f"on {_some(pools)}", "    ", "      ")
+            yield 1, f"on {_some(pools)}"
     if row["differences"] or row["overcommitted"]:
-        over = plural(row["overcommitted"], "overcommitted node")
-        yield paint(f"  {plural(row['differences'], 'difference')}, {over}", "yellow")
+        yield 0, f"{plural(row['differences'], 'difference')}, {plural(row['overcommitted'], 'overcommitted node')}"
     for drill in row["drills"]:
         verdict = "passed" if drill["passed"] else "failed"
         by = f" by {drill['by']}" if drill["by"] else ""
-        yield from wrapped(
-            one_line(f"drill {drill['name']} {verdict} at {drill['at']}{by}: {drill['message']}"), "  ", "    "
-        )
+        yield 0, one_line(f"drill {drill['name']} {verdict} at {drill['at']}{by}: {drill['message']}")
 
 
 def _some(pools: Sequence[str]) -> str:
@@ -211,11 +219,22 @@ def drill_json(result: DrillResult, now: datetime) -> Json:
 
 def drill_text(value: Json) -> str:
     """The drill as text."""
-    colour = "green" if value["passed"] else "red"
-    head = f"drill {value['name']} of {one_line(value['driver'])}: {'passed' if value['passed'] else 'failed'}"
-    lines = [paint(head, colour, bold=True)]
+    lines = [paint(_drilled(value), "green" if value["passed"] else "red", bold=True)]
     for step in value["steps"]:
         mark = paint(_MARKS[step["passed"]], _COLOURS[step["passed"]])
         told = wrapped(f"{step['what']}: {step['detail']}", " " * 8, " " * 10)
         lines += [f"  {mark}  {told[0].strip()}", *told[1:]]
     return "\n".join(lines)
+
+
+def drill_markdown(value: Json) -> str:
+    """The drill for a change ticket."""
+    lines = [f"**{escaped(_drilled(value))}** ({value['at']})", "", "| Step | Result | Detail |", "|---|---|---|"]
+    lines += [
+        f"| {escaped(step['what'])} | {_MARKS[step['passed']]} | {escaped(step['detail'])} |" for step in value["steps"]
+    ]
+    return "\n".join(lines)
+
+
+def _drilled(value: Json) -> str:
+    return f"drill {value['name']} of {one_line(value['driver'])}: {'passed' if value['passed'] else 'failed'}"
