@@ -8,7 +8,9 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -19,11 +21,12 @@ from tests.e2e.processes import Process, free_port, until
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "deploy" / "Containerfile").read_text()
-PLACE = "/opt/allocguard"
+PLACE, BELOW = "/opt/allocguard", "/usr/local"
+_, BUILD, FINAL = re.split(r"^(?=FROM )", TEXT, flags=re.MULTILINE)
 
 
-def lines(word: str) -> list[str]:
-    return re.findall(rf"^{word} (.*)$", TEXT, re.MULTILINE)
+def lines(word: str, text: str = FINAL) -> list[str]:
+    return re.findall(rf"^{word} (.*)$", text, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*wheel, "--wheel-dir", build / "dist", ROOT], check=True)
     shutil.copy(ROOT / "requirements.lock", build)
-    for step in lines("RUN"):
+    for step in lines("RUN", BUILD):
         subprocess.run(["sh", "-ec", step.replace(PLACE, str(place))], cwd=build, check=True)
     for path in place.rglob("*"):
         if not path.is_symlink():
@@ -64,16 +67,49 @@ def test_the_image_has_everything_the_command_ships(image: Path) -> None:
 
 def test_it_runs_as_nobody_with_numbers_that_kubernetes_can_check() -> None:
     assert lines("USER") == ["65532:65532"]
-    assert len(lines("FROM")) == 2
 
 
-def test_it_serves_from_a_folder_that_it_cannot_write(image: Path, tmp_path: Path) -> None:
+def test_what_it_runs_on_has_no_pip_and_nothing_that_brings_it_back(tmp_path: Path) -> None:
+    """A Python as the base image has it below /usr/local, with pip, and the steps that are taken there."""
+    below = tmp_path / "local"
+    library = below / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (library / "site-packages").mkdir(parents=True)
+    (below / "bin").mkdir()
+    python = shutil.copy(Path(sys.executable).resolve(), below / "bin" / "python3")
+    theirs = Path(sysconfig.get_path("stdlib"))
+    for entry in theirs.iterdir():
+        if entry.name not in ("ensurepip", "site-packages"):
+            (library / entry.name).symlink_to(entry)
+    shutil.copytree(theirs / "ensurepip", library / "ensurepip")
+
+    def works(module: str, *arguments: str) -> bool:
+        done = subprocess.run([python, "-I", "-m", module, *arguments], env={}, capture_output=True, text=True)
+        assert done.returncode == 0 or f"No module named {module}" in done.stderr, done.stderr
+        return done.returncode == 0
+
+    assert works("ensurepip", "--default-pip")
+    assert works("pip", "--version")
+    assert (below / "bin" / "pip").is_file()
+    for step in lines("RUN"):
+        here = step.replace(BELOW, str(below))
+        # What is below /usr/local of this machine is nobody's to remove.
+        assert BELOW not in here
+        subprocess.run(["sh", "-ec", here], check=True)
+    assert not works("pip", "--version")
+    assert not works("ensurepip", "--version")
+    assert not list((below / "bin").glob("pip*"))
+    assert works("json.tool", "--help")
+
+
+@contextmanager
+def served(image: Path, folder: Path, *arguments: str) -> Iterator[str]:
+    """A server of the image, ready; where its port for metrics and health is."""
     port, metrics = free_port(), free_port()
     objects: Json = {"apiVersion": "v1", "kind": "List", "items": []}
-    (tmp_path / "objects.json").write_text(json.dumps(objects))
-    command = [image / "bin" / "allocguard", "serve", f"--cluster={tmp_path / 'objects.json'}", "--host=127.0.0.1"]
-    command += [f"--port={port}", f"--metrics-port={metrics}", f"--certs={tmp_path / 'run' / 'certs'}"]
-    server = Process("container", command, tmp_path / "container.log")
+    (folder / "objects.json").write_text(json.dumps(objects))
+    command = [image / "bin" / "allocguard", "serve", f"--cluster={folder / 'objects.json'}", "--host=127.0.0.1"]
+    command += [f"--port={port}", f"--metrics-port={metrics}", f"--certs={folder / 'run' / 'certs'}", *arguments]
+    server = Process("container", command, folder / "container.log")
     server.start()
     try:
 
@@ -84,5 +120,11 @@ def test_it_serves_from_a_folder_that_it_cannot_write(image: Path, tmp_path: Pat
                 return False
 
         until(ready, 30, "it is ready")
+        yield f"https://127.0.0.1:{metrics}"
     finally:
         assert server.stop() == 0
+
+
+def test_it_serves_from_a_folder_that_it_cannot_write(image: Path, tmp_path: Path) -> None:
+    with served(image, tmp_path):
+        pass
