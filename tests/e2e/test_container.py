@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from tests.e2e.client import Json
 from tests.e2e.processes import Process, free_port, until
@@ -23,6 +24,17 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "deploy" / "Containerfile").read_text()
 PLACE, BELOW = "/opt/allocguard", "/usr/local"
 _, BUILD, FINAL = re.split(r"^(?=FROM )", TEXT, flags=re.MULTILINE)
+
+MINE = """
+apiVersion: allocguard.dev/v1alpha1
+kind: AdmissionPolicy
+metadata: {name: mine}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{name: none, expression: "false", message: is a pod}]
+  action: Deny
+"""
 
 
 def lines(word: str, text: str = FINAL) -> list[str]:
@@ -128,3 +140,30 @@ def served(image: Path, folder: Path, *arguments: str) -> Iterator[str]:
 def test_it_serves_from_a_folder_that_it_cannot_write(image: Path, tmp_path: Path) -> None:
     with served(image, tmp_path):
         pass
+
+
+def test_policies_of_a_cluster_serve_beside_the_shipped_ones(image: Path, tmp_path: Path) -> None:
+    """Those that the component mounts. Its second argument alone would have them serve in place of the shipped ones."""
+    recipe = yaml.safe_load((ROOT / "deploy" / "components" / "policies" / "kustomization.yaml").read_text())
+    [patch] = [yaml.safe_load(each["patch"]) for each in recipe["patches"]]
+    arguments = [each["value"] for each in patch if each["path"].endswith("/args/-")]
+    [mount] = [each["value"] for each in patch if each["path"].endswith("/volumeMounts/-")]
+    # As a kubelet mounts a ConfigMap.
+    mounted = tmp_path / "mounted"
+    (mounted / "..v1").mkdir(parents=True)
+    (mounted / "..v1" / "mine.yaml").write_text(MINE)
+    (mounted / "..data").symlink_to("..v1")
+    (mounted / "mine.yaml").symlink_to("..data/mine.yaml")
+    for place, here in ((PLACE, image), (mount["mountPath"], mounted)):
+        arguments = [each.replace(place, str(here)) for each in arguments]
+
+    def set_of(*folders: str) -> tuple[int, str]:
+        told = re.match(r"(\d+) polic(?:y|ies), no problem, revision (\w+)$", run(image, "policy", "lint", *folders))
+        assert told is not None
+        return int(told[1]), told[2]
+
+    shipped, all_of_them = set_of(), set_of(*(each.removeprefix("--policies=") for each in arguments))
+    assert all_of_them[0] == shipped[0] + 1 > 20
+    with served(image, tmp_path, *arguments) as url:
+        told = httpx.get(f"{url}/readyz?verbose", verify=False).text
+    assert f"[+]policies ok, revision {all_of_them[1]}\n" in told

@@ -37,7 +37,7 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     components = [
         f"../deploy/components/{name}"
-        for name in ("cert-manager", "network-policy", "free-claims", "gate-probe", "audit")
+        for name in ("cert-manager", "network-policy", "free-claims", "gate-probe", "policies", "audit")
     ]
     image = {"name": "allocguard", "newName": "registry.example/allocguard", "newTag": "2"}
     recipe = {"resources": ["../deploy/overlays/audit"], "components": components, "images": [image]}
@@ -56,7 +56,17 @@ def test_the_components_as_kustomize_reads_them(tmp_path):
     assert "--certs-secret=$(NAMESPACE)/allocguard-certs" in container(objects)["args"]
     assert container(objects)["args"][-1] == "--audit-token-file=/run/allocguard-audit/token"
     assert container(objects)["volumeMounts"][-1]["mountPath"] == "/run/allocguard-audit"
+    assert container(objects)["args"][-3:-1] == [
+        "--policies=/opt/allocguard/policies",
+        "--policies=/etc/allocguard/policies",
+    ]
+    assert container(objects)["volumeMounts"][-2] == {
+        "name": "policies",
+        "mountPath": "/etc/allocguard/policies",
+        "readOnly": True,
+    }
     volumes = by_kind(objects)["Deployment", "allocguard"]["spec"]["template"]["spec"]["volumes"]
+    assert volumes[-2] == {"name": "policies", "configMap": {"name": "allocguard-policies"}}
     assert volumes[-1]["secret"]["secretName"] == "allocguard-audit"
     assert named["allocguard-certs"]["dnsNames"][0] == f"allocguard.{NAMESPACE}.svc"
     assert by_kind(objects)["NetworkPolicy", "allocguard"]
