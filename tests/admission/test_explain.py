@@ -12,6 +12,7 @@ from webhook.admission.explain import Tree, explain
 from webhook.kube.release import Release
 from webhook.kube.snapshot import build
 from webhook.ledger.book import Book
+from webhook.policy.compile import compile_files
 from webhook.store import policies
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -82,6 +83,19 @@ def test_the_facts_of_a_device_class_are_shown() -> None:
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": spec}
     tree = tree_of(fleet.review("CREATE", made), endpoint="check")
     assert list(tree["facts"]) == ["deviceClass"]
+
+
+def test_entries_of_a_fact_that_are_not_shown_are_counted() -> None:
+    kind = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "AdmissionPolicy", "metadata": {"name": "p"}}
+    about = {"apiGroups": ["*"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["resourceslices"]}
+    rule = {"name": "r", "expression": "writer.profiles != {}"}
+    writers = [{"namespace": "bench", "serviceAccount": f"big.{fleet.DOMAIN}"}]
+    params = {"drivers": {f"d{i}.example": writers for i in range(23)}}
+    spec = {"matchConstraints": {"resourceRules": [about]}, "validations": [rule], "params": params, "action": "Warn"}
+    revision = compile_files({"p.yaml": json.dumps({**kind, "spec": spec}).encode()})
+    verdict = decide(read_review(fleet.slice_review()), "validate", revision, SNAPSHOT, Book(), NOW)
+    profiles = explain(verdict, apply(verdict))["facts"]["writer"]["profiles"]
+    assert (len(profiles), profiles["and more"]) == (21, 3)
 
 
 def test_a_patch_and_a_hold_are_shown() -> None:

@@ -34,6 +34,27 @@ def test_an_allocation_is_about_a_claim_its_new_pod_and_the_devices_it_gets() ->
     assert told["trace"] == "c1a10001000040008000000000000002"
 
 
+def test_what_there_is_no_room_for_is_counted() -> None:
+    review = fleet.allocation_review(2, 3)
+    status = review["request"]["object"]["status"]
+    status["reservedFor"] = [{"resource": "pods", "name": f"p-{i}", "uid": f"u-{i}"} for i in range(40)]
+    status["allocation"]["devices"]["results"] *= 20
+    requests = review["request"]["object"]["spec"]["devices"]["requests"]
+    requests *= 17
+    told = asked(verdict_of(review))
+    assert {name: len(told[name]) for name in ("pods", "devices", "requests", "claims")} == {
+        "pods": 32,
+        "devices": 32,
+        "requests": 32,
+        "claims": 0,
+    }
+    assert told["more"] == {"pods": 8, "devices": 8, "requests": 2}
+    pod = fleet.pod_review(900)
+    pod["request"]["object"]["spec"]["resourceClaims"] = [{"name": f"c-{i}"} for i in range(33)]
+    assert asked(verdict_of(pod, "mutate"))["more"] == {"claims": 1}
+    assert asked(verdict_of(fleet.allocation_review(2, 3)))["more"] == {}
+
+
 def test_a_template_asks_and_is_no_claim() -> None:
     spec = fleet.claim(2)["spec"]
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "spec": {"spec": spec}}

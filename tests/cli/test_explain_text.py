@@ -99,6 +99,18 @@ def test_findings_that_are_alike_are_one(run, tmp_path):
     assert "  slice.mappingProblems: key-unknown (20 times)" in ran.out
 
 
+def test_what_there_is_no_room_for_is_counted(run, tmp_path):
+    review = fleet.allocation_review(2, 3)
+    status = review["request"]["object"]["status"]
+    status["reservedFor"] = [{"resource": "pods", "name": f"p-{i}", "uid": f"u-{i}"} for i in range(40)]
+    status["allocation"]["devices"]["results"] *= 17
+    (tmp_path / "review.json").write_text(json.dumps(review))
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": list(fleet.cluster(4))}))
+    lines = run("explain", tmp_path / "review.json", "--cluster", tmp_path / "cluster.json", *AT).out.splitlines()
+    assert lines[lines.index("  and 8 more pods") - 1].startswith("  pod bench/p-31")
+    assert lines[lines.index("  and 2 more devices") - 1].startswith("  request gpu gets")
+
+
 @pytest.mark.parametrize(
     ("found", "line"),
     [

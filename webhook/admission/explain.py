@@ -141,7 +141,8 @@ def _value(value: object) -> Any:
         case Finding():
             return value.rule
         case Mapping():
-            return {str(key): _value(item) for key, item in list(value.items())[:_MOST_ITEMS]}
+            shown = {str(key): _value(item) for key, item in list(value.items())[:_MOST_ITEMS]}
+            return shown if len(value) <= _MOST_ITEMS else {**shown, "and more": len(value) - _MOST_ITEMS}
         case _ if any(isinstance(field, Fact) for field in vars(type(value)).values()):
             return {name: _value(item) for name, item in known(value).items()}
         case _:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from webhook.admission.decide import Verdict
 from webhook.kube.admission import Request
-from webhook.kube.claims import Claim, DeviceRequest, Result
+from webhook.kube.claims import DeviceRequest, Result
 from webhook.kube.quantity import canonical
 from webhook.kube.raw import mapping, text
 from webhook.kube.resource import Slice
@@ -74,37 +74,32 @@ def claim_fact(verdict: Verdict) -> ClaimFact | None:
 def asked(verdict: Verdict) -> Tree:
     """What was asked, JSON values: ``claim`` and ``slice`` are None where the write is of none, ``requests`` what a
     claim or template asks for, ``devices`` what a claim has or is given, ``claims`` those of a pod by the names that it
-    has for them.
+    has for them. ``more`` counts those that each of the lists has no room for.
     """
     facts = verdict.evaluation.facts
     claim, pod = facts.claim, facts.pod
     model = claim.model if claim is not None else None
     ref = claim_of(verdict)
+    pods = pods_of(verdict)
+    requests = [each for group in model.groups for each in group.alternatives] if model is not None else []
+    devices = model.allocation.results if model is not None and model.allocation else ()
+    claims = pod.model.claims if pod is not None else ()
+    names = pod.model.claim_names if pod is not None else {}
+    lists: dict[str, Sequence[object]] = {"pods": pods, "requests": requests, "devices": devices, "claims": claims}
     return {
         "claim": _ref_json(ref) if ref is not None else None,
-        "pods": _some(map(_ref_json, pods_of(verdict))),
+        "pods": [_ref_json(each) for each in pods[:_MOST]],
         "node": facts.node_name,
         "trace": trace_of(verdict),
-        "requests": _some(_requests(model)) if model is not None else [],
-        "devices": _some(map(_device, model.allocation.results)) if model is not None and model.allocation else [],
-        "claims": _some(
-            {
-                "name": each.name,
-                "claim": pod.model.claim_names.get(each.name, each.claim_name),
-                "template": each.template_name,
-            }
-            for each in pod.model.claims
-        )
-        if pod is not None
-        else [],
+        "requests": [_request(each) for each in requests[:_MOST]],
+        "devices": [_device(each) for each in devices[:_MOST]],
+        "claims": [
+            {"name": each.name, "claim": names.get(each.name, each.claim_name), "template": each.template_name}
+            for each in claims[:_MOST]
+        ],
+        "more": {name: len(found) - _MOST for name, found in lists.items() if len(found) > _MOST},
         "slice": _slice(facts.slice.model) if facts.slice is not None else None,
     }
-
-
-def _requests(claim: Claim) -> Iterator[Tree]:
-    for group in claim.groups:
-        for each in group.alternatives:
-            yield _request(each)
 
 
 def _request(each: DeviceRequest) -> Tree:
@@ -113,7 +108,7 @@ def _request(each: DeviceRequest) -> Tree:
         "class": each.class_name,
         "count": "All" if each.mode == "All" else each.count,
         "capacity": {str(name): str(amount) for name, amount in each.capacity.items()},
-        "selectors": _some(" ".join(selector.split()) for selector in each.selectors),
+        "selectors": [" ".join(selector.split()) for selector in each.selectors],
     }
 
 
@@ -146,13 +141,3 @@ def _ref(request: Request) -> Ref:
 
 def _ref_json(ref: Ref) -> Tree:
     return {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid}
-
-
-def _some(items: Iterable[Any]) -> list[Any]:
-    """The first of the items; what they are too many for is in the object itself."""
-    found: list[Any] = []
-    for item in items:
-        if len(found) == _MOST:
-            break
-        found.append(item)
-    return found

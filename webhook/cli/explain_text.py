@@ -85,6 +85,7 @@ def _asked(tree: Tree) -> Iterator[str]:
     if asked["claim"] is not None:
         yield f"  claim {_named(asked['claim'])}"
     yield from (f"  pod {_named(pod)}" for pod in asked["pods"])
+    yield from _more(asked, "pod")
     if asked["slice"] is not None:
         item = asked["slice"]
         where = f" on node {item['node']}" if item["node"] else ""
@@ -94,11 +95,19 @@ def _asked(tree: Tree) -> Iterator[str]:
         yield f"  on node {asked['node']}"
     for device in asked["devices"]:
         yield f"  request {device['request']} gets {_device(device)}"
+    yield from _more(asked, "device")
     if not asked["devices"]:
         yield from (f"  request {_request(each)}" for each in asked["requests"])
+        yield from _more(asked, "request")
     for each in asked["claims"]:
         source = each["claim"] or f"one that template {each['template']} will give"
         yield f"  its claim {each['name']}: {source}"
+    yield from _more(asked, "claim")
+
+
+def _more(asked: Tree, what: str) -> Iterator[str]:
+    if count := asked["more"].get(f"{what}s"):
+        yield f"  and {plural(count, f'more {what}')}"
 
 
 def _named(ref: Tree) -> str:
