@@ -156,6 +156,31 @@ def test_a_claim_is_reserved_charged_and_released(cluster: Cluster) -> None:
     assert ledger(cluster, "n1").charges == ()
 
 
+def test_what_refused_a_claim_is_told_until_it_is_allocated_through_another_replica(cluster: Cluster) -> None:
+    """Here through none: the API server asks nobody. A dry run refuses nobody either."""
+    definitions(cluster)
+    guard = replica(cluster, "guard-a")
+    driver = shared_cpus(cluster, cpu="16")
+    claim = cpu_claim(cluster, "c1", 3)
+    pod = waiting_pod(cluster, "p1", "c1")
+
+    def waits(rule: str) -> bool:
+        return guard.metric("allocguard_claims_pending", driver=driver.name, reason=rule) == 1
+
+    eventually(lambda: seen(guard, driver) and waits("unscheduled"))
+    status = allocation(driver, claim, pod, "3")
+    status["allocation"]["devices"]["results"][0]["device"] = "nowhere"
+    assert not guard.post("/validate", review(claim, status, dry=True))["allowed"]
+    assert waits("unscheduled")
+    assert not guard.post("/validate", review(claim, status))["allowed"]
+    eventually(lambda: waits("device-unknown"))
+    cluster.allocate("c1", driver, "group-0", pod="p1", cpus="3")
+    eventually(lambda: not waits("device-unknown"))
+    where = cluster.path("ResourceClaim", "c1", "status")
+    cluster.as_scheduler.patch(where, {"status": {"reservedFor": None, "allocation": None}})
+    eventually(lambda: waits("unscheduled"))
+
+
 def test_a_dry_run_reserves_nothing_and_a_second_review_finds_its_own(cluster: Cluster) -> None:
     """Of one write several reviews may come; a reservation is taken once, and for none that is only tried."""
     definitions(cluster)
