@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench import decisions, fleet, ledger, load
+from tests.bench import decisions, fleet, ledger, load, writers
 from webhook.cluster.files import Cluster
 
 ROUNDS, SECONDS, CONNECTIONS = 7, 1.0, 8
@@ -131,6 +131,7 @@ def main() -> None:
         over_https(folder, cores[0])
         loading(folder)
     decisions.main()
+    writers.main()
     ledger.main()
 
 
