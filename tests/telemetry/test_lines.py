@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from webhook.telemetry import lines
 from webhook.telemetry.lines import LONGEST, heading, series, shown
 
 
@@ -29,6 +30,12 @@ def test_any_name_is_read_back_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", ["x" * (LONGEST + 1), "\ud800"])
 def test_what_cannot_be_sent_has_no_line(name: str) -> None:
     assert series("things", {"pool": name}) is None
+
+
+def test_what_is_too_long_is_not_remembered() -> None:
+    known = lines._label.cache_info().currsize
+    assert series("things", {"pool": "x" * 100_000}) is None
+    assert lines._label.cache_info().currsize == known
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def series(name: str, labels: Mapping[str, str]) -> str | None:
     """The line of a sample up to its value; None where a label is longer than any name, or no text that can be sent."""
     listed: list[str] = []
     for key in sorted(labels):
-        label = _label(key, labels[key])
+        # What is longer is not remembered either.
+        label = _label(key, labels[key]) if len(labels[key]) <= LONGEST else None
         if label is None:
             return None
         listed.append(label)
