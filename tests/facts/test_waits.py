@@ -1,7 +1,8 @@
 import pytest
 
 from tests.facts.builders import NOW, claim, pod, pod_ref, result, world
-from webhook.facts.waits import waited, waiting_for
+from webhook.facts.times import instant
+from webhook.facts.waits import delay, waited, waiting_for
 
 
 def born(at):
@@ -41,3 +42,17 @@ def test_how_long_a_claim_waits_already():
     assert waiting_for(bound.claims["ns", "c1"], bound, NOW) == 60
     done = finished()
     assert waiting_for(done.claims["ns", "c1"], done, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("claim_at", "allocated", "seconds"),
+    [
+        ("08:00:00", "2026-11-20T09:00:00Z", 3600),
+        ("09:00:05", "2026-11-20T09:00:00Z", 0),
+        ("08:00:00", "a digest", 0),
+    ],
+    ids=["from the claim on", "clocks differ", "no time"],
+)
+def test_how_late_an_allocation_came(claim_at, allocated, seconds):
+    made = finished(claim_at).claims["ns", "c1"]
+    assert delay(made, instant(allocated)).total_seconds() == seconds

@@ -58,12 +58,25 @@ def test_what_was_reserved_is_charged_as_such() -> None:
     assert (stamp(over.begun), stamp(over.at)) == ("2025-12-31T23:59:50Z", "2026-01-01T00:00:00Z")
     assert (over.node, over.pods, over.pod_uids) == ("n1", ("ns/p1",), ("uid-p1",))
     assert over.text == "has its devices, after 10s"
+    assert [each.delay.total_seconds() for each in moments[:2]] == [60, 60]
     # One more charge of the allocation, whose device was not seen before, says nothing of that again.
     again = transitions(replace(after, charges=()), after, world(*objs), BEGUN, AT)
     assert said(again) == [("charged", "c", "not-reserved")]
     # A scheduler whose clock is ahead has not allocated it later than we saw it.
     early = transitions(before, after, world(*objs), over.begun, over.begun)[0]
     assert (early.begun, early.at) == (over.begun, over.begun)
+
+
+def test_how_late_the_allocation_came_is_told_of_each_step_as_long_as_the_claim_tells() -> None:
+    made = claim(pods=("p1",))
+    made["metadata"]["creationTimestamp"] = "2025-12-31T23:59:00Z"
+    freed = unallocated()
+    freed["metadata"]["creationTimestamp"] = made["metadata"]["creationTimestamp"]
+    [charged], after = step(None, world(node(), grp(), made))
+    [released], _ = step(after, world(node(), grp(), freed))
+    [gone], _ = step(after, world(node(), grp()))
+    assert [each.kind for each in (charged, released, gone)] == ["charged", "released", "released"]
+    assert [each.delay.total_seconds() for each in (charged, released, gone)] == [60, 60, 0]
 
 
 def test_what_has_not_changed_is_not_told() -> None:

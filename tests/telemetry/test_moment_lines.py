@@ -126,11 +126,18 @@ def test_what_everybody_has_is_no_line() -> None:
         (moment("settled", reason="unscheduled", at=NOW + timedelta(seconds=15)), True),
         (moment("settled", reason="unscheduled", at=NOW + timedelta(seconds=14)), False),
         (CHARGED, False),
+        (replace(CHARGED, delay=timedelta(seconds=30)), False),
+        (replace(CHARGED, delay=timedelta(seconds=31)), True),
     ],
 )
 def test_what_somebody_will_ask_about_is_kept_and_what_comes_after_it(trouble: Moment, kept: bool) -> None:
     _, spans = told(trouble, moment("released"), ratio=0.0)
     assert len(spans) == (2 if kept else 0)
+
+
+def test_what_becomes_of_a_claim_that_waited_is_kept_by_who_leads_since() -> None:
+    _, spans = told(moment("released", delay=timedelta(seconds=31)), ratio=0.0)
+    assert [span.name for span in spans] == ["ledger.release"]
 
 
 def test_lines_and_spans_are_bounded_and_hostile_names_stay_on_their_line() -> None:

@@ -375,6 +375,39 @@ def test_a_claim_that_waited_for_its_devices_is_kept_by_whoever_hears_of_it() ->
         assert bool(Kept(record, ratio=0).spans) is kept
 
 
+NIC = {"driver": f"nic.{fleet.DOMAIN}", "pool": fleet.name(1), "device": "nic-0", "request": "cores"}
+
+
+def later(after: str, user: str, **status: Any) -> Record:
+    """A write to the status of a claim that was made at 9:00:00, days after its allocation at the time ``after``: it
+    has a device that costs nothing, so that others may use it too.
+    """
+    before = fleet.claim(1, 1)
+    before["status"]["allocation"]["allocationTimestamp"] = f"2026-11-20T{after}Z"
+    before["status"]["allocation"]["devices"] = {"results": [NIC]}
+    review = fleet.review("UPDATE", {**before, "status": {**before["status"], **status}}, before, "status", user)
+    return record_of(review, at=datetime(2026, 11, 25, tzinfo=UTC))
+
+
+def test_a_further_consumer_of_a_claim_that_had_its_devices_at_once_is_kept_as_any_other() -> None:
+    pods = fleet.claim(1, 1)["status"]["reservedFor"]
+    added = [*pods, {"resource": "pods", "name": "another", "uid": "90d00001-0000-4000-8000-000000000099"}]
+    for after, kept in (("09:00:30", False), ("09:00:31", True)):
+        record = later(after, "system:kube-scheduler", reservedFor=added)
+        assert (record.outcome, record.allocates) == ("allowed", True)
+        assert bool(Kept(record, ratio=0).spans) is kept
+
+
+@pytest.mark.parametrize(("after", "kept"), [("09:00:30", False), ("09:00:31", True)])
+def test_what_becomes_of_a_claim_that_waited_is_kept_by_who_did_not_hear_of_its_allocation(
+    after: str, kept: bool
+) -> None:
+    account = "system:serviceaccount:kube-system:resource-claim-controller"
+    record = later(after, account, allocation=None, reservedFor=[])
+    assert (record.outcome, record.allocates) == ("allowed", False)
+    assert bool(Kept(record, ratio=0).spans) is kept
+
+
 def test_a_refusal_without_a_uid_has_a_trace_of_its_review() -> None:
     review = fleet.review("CREATE", fleet.claim(2))
     del review["request"]["object"]["metadata"]["uid"]

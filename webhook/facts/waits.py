@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from webhook.facts.placement import consumers
 from webhook.facts.times import instant
@@ -29,6 +29,12 @@ def allocated_at(claim: Claim) -> datetime | None:
     told = instant(claim.allocation.timestamp) if claim.allocation is not None else None
     made = instant(claim.created)
     return told if told is None or made is None else max(told, made)
+
+
+def delay(claim: Claim, allocated: datetime | None) -> timedelta:
+    """How long after it was made ``claim`` got an allocation that it has, or had; none where its times do not tell."""
+    made = instant(claim.created)
+    return timedelta() if made is None or allocated is None else max(timedelta(), allocated - made)
 
 
 def waiting_for(claim: Claim, snapshot: Snapshot, now: datetime) -> float | None:

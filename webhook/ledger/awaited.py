@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from webhook.facts.pending import NOTHING_KNOWN, Pending, pending
 from webhook.facts.times import duration
-from webhook.facts.waits import allocated_at, wanted_since
+from webhook.facts.waits import allocated_at, delay, wanted_since
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
 from webhook.kube.finding import one_line
@@ -59,7 +59,8 @@ def settled(claim: Claim, pods: Sequence[Pod], now: datetime) -> Moment:
     begun = min(wanted_since(claim, pods) or until, until)
     drivers = tuple(dict.fromkeys(each.driver for each in allocation.results))
     over = _moment("settled", claim, pods, begun, until, "", NOTHING_KNOWN, drivers)
-    return replace(_over(over, "has its devices"), node=allocation.node, allocation=allocation.identity)
+    late = delay(claim, until)
+    return replace(_over(over, "has its devices"), node=allocation.node, allocation=allocation.identity, delay=late)
 
 
 def because(made: Moment, wait: Moment) -> Moment:

@@ -39,6 +39,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     rule of ours, or one of a few words that say why: for ``pending`` and ``settled`` what is (last) waited for, for
     ``released`` and ``lapsed`` what became of the allocation, for ``charged`` whether nothing had been reserved.
     ``pods`` are ``namespace/name``, ``pod_uids`` the UIDs of those that are known. ``text`` is all of that in one line.
+    ``delay`` is how long after the claim was made it got the allocation, where that is known.
     The charges have amount, formula and the version of the mapping that they were computed with.
     """
 
@@ -56,6 +57,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...] = ()
     pod_uids: tuple[str, ...] = ()
     charges: tuple[BookedCharge, ...] = ()
+    delay: timedelta = timedelta()
 
     @property
     def key(self) -> str:

@@ -8,10 +8,12 @@ next, whoever leads: what is told of that step is told once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from webhook.facts.bookings import allocated_as
 from webhook.facts.placement import consumers
+from webhook.facts.times import instant
+from webhook.facts.waits import delay
 from webhook.kube.claims import Claim
 from webhook.kube.finding import one_line
 from webhook.kube.node_ledger import PLACE, BookedCharge, NodeLedger, Reservation
@@ -144,6 +146,7 @@ class _Step:
             pods=tuple([f"{row.namespace}/{each.name}" for each in pods]),
             pod_uids=tuple([each.uid for each in pods if each.uid]),
             charges=rows,
+            delay=delay(claim, instant(row.allocation)) if claim is not None else timedelta(),
         )
 
 

@@ -9,6 +9,7 @@ from webhook.kube.node_ledger import BookedCharge, quantity
 from webhook.kube.trace import trace_id
 from webhook.ledger.moments import Moment
 from webhook.telemetry.log import Level, Log
+from webhook.telemetry.sampling import waited
 from webhook.telemetry.spans import (
     ALLOCATION_KEY,
     AMOUNTS_KEY,
@@ -65,6 +66,7 @@ class MomentLines:
             if self._tracing.sends:
                 links = [anchor(uid) for uid in each.pod_uids[:MOST_ITEMS]]
                 always = each.kind in ("pending", "lapsed") or (each.kind == "settled" and each.notable)
+                always = always or waited(each.delay)
                 self._tracing.tell(each.uid, _SPANS[each.kind], each.begun, each.at, attributes(each), links, always)
 
 

@@ -14,9 +14,10 @@ from webhook.admission.decide import Judged
 from webhook.admission.record import Record, Ref
 from webhook.facts.podstatus import DISAGREES
 from webhook.facts.times import instant
+from webhook.facts.waits import delay
 from webhook.kube.core import GATE
 from webhook.kube.finding import Finding
-from webhook.kube.raw import mapping, text
+from webhook.kube.raw import text
 from webhook.kube.trace import trace_id
 from webhook.policy.claim_fact import ClaimFact
 from webhook.policy.evaluate import PolicyResult
@@ -138,10 +139,17 @@ def _kept(record: Record) -> bool:
         return True
     if any(_grave(each.finding) and not each.exception for each in record.judged):
         return True
-    if not record.allocates:
-        return False
-    created = instant(text(mapping(record.request.target.get("metadata")).get("creationTimestamp")))
-    return created is not None and waited(created, record.at)
+    return waited(_delay(record))
+
+
+def _delay(record: Record) -> timedelta:
+    """How long after it was made the claim of the write got the devices that it has or had, or gets them now."""
+    fact = _claim(record)
+    for claim in (fact.model, fact.old) if fact is not None else ():
+        if fact is not None and claim is not None and claim.allocation is not None:
+            now = record.request.sub_resource == "status" and fact.allocating
+            return delay(claim, record.at if now else instant(claim.allocation.timestamp))
+    return timedelta()
 
 
 def _grave(finding: Finding) -> bool:

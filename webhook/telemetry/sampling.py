@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from webhook.kube.trace import trace_id
 
@@ -28,11 +28,11 @@ def wanted(uid: str, ratio: float) -> bool:
     return int(trace_id(uid)[-_BITS // 4 :], 16) >= (1 << _BITS) - int(ratio * (1 << _BITS))
 
 
-def waited(created: datetime, allocated: datetime) -> bool:
-    """Whether somebody may ask why a claim that was made at ``created`` got devices at ``allocated`` only. It is kept
-    by whoever hears of it, also by one who did not see it wait.
+def waited(delay: timedelta) -> bool:
+    """Whether somebody may ask why a claim got its devices so long after it was made. What happens to it is kept by
+    whoever hears of it, also by one who did not see it wait.
     """
-    return allocated - created > _WAITED
+    return delay > _WAITED
 
 
 class Sampling:
