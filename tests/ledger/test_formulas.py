@@ -1,12 +1,16 @@
+from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from tests.ledger.booked import AT, at, book, claim, grp
 from tests.ledger.builders import device, node, old, slice_of
+from tests.ledger.history import START
 from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
-from webhook.ledger.formulas import Formulas
+from webhook.ledger.events import event_of
+from webhook.ledger.formulas import Formulas, when_seen
 
 Json = dict[str, Any]
 
@@ -21,16 +25,38 @@ def test_the_lowest_version_of_a_claim_with_an_allocation_counts() -> None:
 
 
 def test_a_version_of_a_slice_is_kept_once() -> None:
-    item = Snapshot().put(grp()).slices["s1"]
-    made = Formulas().with_slice(item)
-    assert made.with_slice(item) is made
+    made = seen(Formulas(), grp())
+    assert seen(made, grp()) is made
+    made = seen(made, grp(), gone=True)
+    assert seen(made, grp(), gone=True) is made
+
+
+def seen(formulas: Formulas, obj: Json, gone: bool = False, seconds: int = 0) -> Formulas:
+    """``formulas`` after a slice was put or gone, so many seconds after another one."""
+    when = when_seen(event_of(obj, START + timedelta(seconds=seconds), gone))
+    name = obj["metadata"]["name"]
+    return formulas.without_slice(name, when) if gone else formulas.with_slice(Snapshot().put(obj).slices[name], when)
 
 
 def history(*slices: Json, first: int) -> Formulas:
     made = Formulas().with_allocation("uid-c", AT, first)
     for item in slices:
-        made = made.with_slice(Snapshot().put(item).slices[item["metadata"]["name"]])
+        made = seen(made, item)
     return made
+
+
+def test_without_versions_what_was_put_last_counts_unless_it_is_gone() -> None:
+    one, other = grp("1"), grp("2", name="s0")
+    for obj in (one, other):
+        del obj["metadata"]["resourceVersion"]
+    put = [(one, False, 3), (other, False, 2), (grp("3"), False, 9)]
+    for told, amount in ((put, "8"), ([*put, (other, True, 4)], "12"), ([*put, (other, True, 1)], "8")):
+        for order in permutations(told):
+            made = Formulas()
+            for each in order:
+                made = seen(made, *each)
+            (row,) = book(node(), one, claim(), formulas=made).charges
+            assert of_resource("cpu", row.amount) == amount
 
 
 @pytest.mark.parametrize(

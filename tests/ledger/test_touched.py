@@ -1,5 +1,6 @@
 import pytest
 
+from tests.ledger.builders import DRIVER
 from tests.ledger.history import History
 from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot
@@ -70,7 +71,8 @@ def test_a_slice_that_comes_late_touches_them_too() -> None:
     late = history.events[1]
     history.delete("ResourceSlice", "s-n1")
     now = after(history)
-    assert touched(late, now, now, NOBODY) == {"n1"}
+    assert touched(late, now, now, NOBODY) == set()
+    assert touched(late, now, now, NOBODY, pools=[(DRIVER, "n1")]) == {"n1"}
 
 
 def test_a_claim_that_comes_late_touches_its_node() -> None:

@@ -147,7 +147,8 @@ class _Seen:
         results = claim.allocation.results if claim is not None and claim.allocation is not None else ()
         if claim is not None and any(result.driver == self._driver for result in results):
             self.waits.see([claim], self.snapshot)
-        nodes = touched(event, before.snapshot, self.snapshot, self._ledger.published, self._ledger.named)
+        pools = self._ledger.formulas.pools.get(event.name, ()) if event.kind == "ResourceSlice" else ()
+        nodes = touched(event, before.snapshot, self.snapshot, self._ledger.published, self._ledger.named, pools)
         spec = mapping(mapping(event.object).get("spec"))
         nodes.add(text(spec.get("nodeName")) if event.kind in ("Pod", "ResourceSlice") else event.name)
         return {node for node in nodes if node in self._standing or node in self.snapshot.nodes}

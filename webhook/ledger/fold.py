@@ -24,7 +24,7 @@ from webhook.kube.resource_version import version
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.booking import advance
 from webhook.ledger.events import Event, Place
-from webhook.ledger.formulas import Formulas
+from webhook.ledger.formulas import Formulas, when_seen
 from webhook.ledger.touched import touched
 
 EffectKind = Literal["charged", "released", "changed", "reserved", "unreserved", "stale", "duplicate"]
@@ -46,8 +46,8 @@ class Effect(Struct, frozen=True, gc=False):
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """The newest event of one place: the order of events is the order of resourceVersions, then, of those that have
-    none, of when they were observed; that an object is gone comes after its last state.
+    """The newest event of one place: the order of events is the order of resourceVersions, after all that have none,
+    which are in the order in which they were observed; that an object is gone comes after its last state.
     """
 
     uid: str
@@ -89,7 +89,8 @@ def apply(ledger: Ledger, event: Event) -> tuple[Ledger, tuple[Effect, ...]]:
             ledger, snapshot = _with_published(ledger, event), before
         else:
             snapshot = _put(before, event)
-    nodes = touched(event, before, snapshot, ledger.published, ledger.named)
+    pools = formulas.pools.get(event.name, ()) if event.kind == "ResourceSlice" else ()
+    nodes = touched(event, before, snapshot, ledger.published, ledger.named, pools)
     for node in sorted(nodes):
         held = before.ledgers.get(node)
         made = _advanced(ledger.published.get(node), snapshot, node, formulas)
@@ -145,8 +146,6 @@ def _order(event: Event, known: Seen | None) -> Literal["new", "stale", "duplica
     if known is None:
         return "new"
     gone, now = event.type == "gone", version(event.resource_version)
-    if (now < 0) != (known.version < 0):
-        return "new" if now < 0 else "stale"
     if now != known.version:
         return "new" if now > known.version else "stale"
     if now < 0 and event.observed != known.observed:
@@ -168,11 +167,12 @@ def _counted(ledger: Ledger, kind: str, order: Literal["stale", "duplicate"]) ->
 
 def _learned(formulas: Formulas, event: Event) -> Formulas:
     """What is known of mappings and allocations after ``event``, which may come late for everything else."""
-    if event.object is None:
-        return formulas
-    if event.kind == "ResourceSlice" and event.type == "put":
-        return formulas.with_slice(stored_slice(event.object))
-    if event.kind == "ResourceClaim":
+    if event.kind == "ResourceSlice":
+        when = when_seen(event)
+        if event.object is None or event.type == "gone":
+            return formulas.without_slice(event.name, when)
+        return formulas.with_slice(stored_slice(event.object), when)
+    if event.kind == "ResourceClaim" and event.object is not None:
         raw = mapping(event.object.get("status")).get("allocation")
         if raw is not None and event.type == "put":
             # Nearly every allocation has a time stamp, which is quicker to read than what it is of.

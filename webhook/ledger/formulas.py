@@ -6,8 +6,10 @@ Everything here is a set that only grows, so what it answers depends on what was
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from sys import maxsize
+from typing import Any, TypeVar
 
 from immutables import Map
 from msgspec import Struct
@@ -18,32 +20,51 @@ from webhook.kube.claims import Claim, Result
 from webhook.kube.resource import Device, Slice
 from webhook.kube.resource_version import version
 from webhook.kube.rollout import DriverRollout
+from webhook.ledger.events import Event
 
 Pool = tuple[str, str]
+# When a slice was seen, or was gone: its version, or a number below all of them with the time; and whether it was gone.
+When = tuple[int, datetime, bool]
+_Offer = tuple[Slice, Device]
+T = TypeVar("T")
+
+_ANY_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 class Formulas(Struct, frozen=True):
-    """Every version of every slice that was seen, by pool, oldest first; and for each allocation (claim UID, allocation
-    identity) the lowest resourceVersion of the claim that was seen with it.
+    """Every version of every slice that was seen, by pool, oldest first; when slices were gone, and the pools that they
+    were of, by their names; and for each allocation (claim UID, allocation identity) the lowest resourceVersion of the
+    claim that was seen with it.
     """
 
-    slices: Map[Pool, tuple[Slice, ...]] = Map()
+    slices: Map[Pool, tuple[tuple[When, Slice], ...]] = Map()
+    gone: Map[str, tuple[When, ...]] = Map()
+    pools: Map[str, tuple[Pool, ...]] = Map()
     allocations: Map[tuple[str, str], int] = Map()
 
-    def with_slice(self, item: Slice) -> Formulas:
+    def with_slice(self, item: Slice, when: When) -> Formulas:
         """These formulas and the version that ``item`` is."""
         known = self.slices.get(item.key, ())
-        order = _order(item)
-        place = bisect_left(known, order, key=_order)
-        if place < len(known) and _order(known[place]) == order:
+        more = _inserted(known, (when, item), _order)
+        if more is known:
             return self
-        return Formulas(self.slices.set(item.key, (*known[:place], item, *known[place:])), self.allocations)
+        pools = self.pools.get(item.name, ())
+        named = self.pools if item.key in pools else self.pools.set(item.name, (*pools, item.key))
+        return Formulas(self.slices.set(item.key, more), self.gone, named, self.allocations)
+
+    def without_slice(self, name: str, when: When) -> Formulas:
+        """These formulas, and that the slice of this name was there no more."""
+        known = self.gone.get(name, ())
+        more = _inserted(known, when, _itself)
+        if more is known:
+            return self
+        return Formulas(self.slices, self.gone.set(name, more), self.pools, self.allocations)
 
     def with_allocation(self, claim: str, identity: str, seen: int) -> Formulas:
         """These formulas, and that the claim of this UID had the allocation of this identity at version ``seen``."""
         if seen < 0 or self.allocations.get((claim, identity), maxsize) <= seen:
             return self
-        return Formulas(self.slices, self.allocations.set((claim, identity), seen))
+        return Formulas(self.slices, self.gone, self.pools, self.allocations.set((claim, identity), seen))
 
     def first_seen(self, claim: Claim) -> str:
         """The lowest resourceVersion of ``claim`` that was seen with the allocation it has, empty if none was."""
@@ -52,42 +73,89 @@ class Formulas(Struct, frozen=True):
         return str(found) if found >= 0 else ""
 
     def charges(self, claim: Claim, rollouts: Mapping[str, DriverRollout]) -> Iterator[DeviceCharge]:
-        """What the devices of the claim cost: each by the newest version of its slice below the one at which the
-        allocation was first seen, else by the oldest known; and by later versions what they cost that it did not.
+        """What the devices of the claim cost: each by the slice that was there when the allocation was first seen, of
+        several by that of the highest generation; where none was by the newest before, else by the oldest known. And by
+        what was there later what that costs that it did not.
         """
         first = version(self.first_seen(claim))
+        node = claim.allocation.node if claim.allocation is not None else ""
         for result in claim.allocation.results if claim.allocation is not None else ():
-            found = self._versions(result, claim.allocation.node if claim.allocation is not None else "")
-            if not found:
-                continue
-            below = [index for index, (item, _) in enumerate(found) if version(item.resource_version) < first]
-            # Without versions there is no before and after: what was put last counts.
-            start = (below[-1] if below else 0) if first >= 0 else len(found) - 1
             charged: set[str] = set()
-            for item, device in found[start:]:
+            for item, device in self._offers(result, node, first):
                 for charge in device_charges(result, item, device, rollouts.get(item.driver)):
                     if charge.resource not in charged:
                         charged.add(charge.resource)
                         yield charge
 
-    def _versions(self, result: Result, node: str) -> list[tuple[Slice, Device]]:
-        found: list[tuple[Slice, Device]] = []
+    def _offers(self, result: Result, node: str, first: int) -> Iterator[_Offer]:
+        """What offered the device of ``result`` when version ``first`` of its claim was written, and from then on."""
+        there: dict[str, _Offer] = {}
+        before: _Offer | None = None
+        last: _Offer | None = None
+        begun = False
+        for (number, _, _), name, offer in self._changes(result, node):
+            # Without versions there is no before and after: what was put last counts.
+            if not begun and number >= first >= 0:
+                begun, last = True, _foremost(there) or before
+                if last is not None:
+                    yield last
+            if offer is not None:
+                there[name] = before = offer
+            else:
+                there.pop(name, None)
+            if begun and (now := _foremost(there)) is not None and now is not last:
+                last = now
+                yield now
+        if not begun and (found := _foremost(there) or before) is not None:
+            yield found
+
+    def _changes(self, result: Result, node: str) -> list[tuple[When, str, _Offer | None]]:
+        """When what slice offered the device, or did so no more, in order."""
+        found: list[tuple[When, str, _Offer | None]] = []
         place = 0
-        for item in self.slices.get((result.driver, result.pool), ()):
+        for when, item in self.slices.get((result.driver, result.pool), ()):
             devices = item.devices
             # From one version to the next a device stays where it is, nearly always.
             if place >= len(devices) or devices[place].name != result.device:
                 place = next((index for index, each in enumerate(devices) if each.name == result.device), -1)
-                if place < 0:
-                    place = 0
-                    continue
-            device = devices[place]
+            offer = (item, devices[place]) if place >= 0 else None
             # A pool of several nodes may call the devices of each by the same names.
-            if not node or offers(item, device) in ("", node):
-                found.append((item, device))
-        return found
+            if offer is not None and node and offers(*offer) not in ("", node):
+                offer = None
+            found.append((when, item.name, offer))
+            place = max(place, 0)
+        names = {name for _, name, _ in found}
+        gone = [(when, name, None) for name in names for when in self.gone.get(name, ())]
+        return sorted([*found, *gone], key=_first) if gone else found
 
 
-def _order(item: Slice) -> tuple[int, str, str, int, bytes]:
-    number = version(item.resource_version)
-    return (number if number >= 0 else maxsize, item.name, item.uid, item.generation, item.shape)
+def when_seen(event: Event) -> When:
+    """When ``event`` was among the others of its kind: what has a version comes after all that has none."""
+    number = version(event.resource_version)
+    return (number, _ANY_TIME if number >= 0 else event.observed, event.type == "gone")
+
+
+def _foremost(there: Mapping[str, _Offer]) -> _Offer | None:
+    """The one that the scheduler takes the device from: of the highest generation, then the first by name."""
+    return min(there.values(), key=lambda each: (-each[0].generation, each[0].name), default=None)
+
+
+def _inserted(known: tuple[T, ...], item: T, order: Callable[[T], Any]) -> tuple[T, ...]:
+    """``known``, which is sorted, with ``item``; ``known`` itself where that is there."""
+    place = bisect_left(known, order(item), key=order)
+    if place < len(known) and order(known[place]) == order(item):
+        return known
+    return (*known[:place], item, *known[place:])
+
+
+def _itself(when: When) -> When:
+    return when
+
+
+def _first(change: tuple[When, str, _Offer | None]) -> When:
+    return change[0]
+
+
+def _order(seen: tuple[When, Slice]) -> tuple[When, str, str, int, bytes]:
+    when, item = seen
+    return (when, item.name, item.uid, item.generation, item.shape)

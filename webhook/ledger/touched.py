@@ -8,9 +8,9 @@ from types import MappingProxyType
 from webhook.facts.placement import claim_node, destination
 from webhook.kube.claims import Claim
 from webhook.kube.core import Node, Pod
-from webhook.kube.raw import mapping, text
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.events import Event
+from webhook.ledger.formulas import Pool
 
 _NOBODY: Mapping[str, Collection[str]] = MappingProxyType({})
 
@@ -21,10 +21,12 @@ def touched(
     after: Snapshot,
     published: Collection[str],
     named: Mapping[str, Collection[str]] = _NOBODY,
+    pools: Iterable[Pool] = (),
 ) -> set[str]:
     """The nodes whose ledger may be another one now that ``event`` led from ``before`` to ``after``, which are one
     where it came late and only tells of something earlier. ``published`` are the nodes with a ledger among the events,
-    ``named`` those whose ledger names a claim or a pod, by its UID.
+    ``named`` those whose ledger names a claim or a pod, by its UID; ``pools`` those that slices of the event's
+    name were of.
     """
     place = (event.namespace, event.name)
     match event.kind:
@@ -46,11 +48,10 @@ def touched(
             uids = (pod.uid for pod in pods if pod is not None)
             return _of_pod(*pods, before, after).union(*(named.get(uid, ()) for uid in uids))
         case "ResourceSlice":
-            pools = {item.key for snapshot in (before, after) if (item := snapshot.slices.get(event.name)) is not None}
-            # A version that comes late is in neither, and may be the one that a claim was allocated by.
-            spec = mapping(mapping(event.object).get("spec"))
-            pools.add((text(spec.get("driver")), text(mapping(spec.get("pool")).get("name"))))
-            return _nodes((claim for pool in pools for claim in after.pool_claims.get(pool, ())), before, after)
+            items = (snapshot.slices.get(event.name) for snapshot in (before, after))
+            # One that comes late is in neither, and may be the one that a claim was allocated by.
+            found = {*pools, *(item.key for item in items if item is not None)}
+            return _nodes((claim for pool in found for claim in after.pool_claims.get(pool, ())), before, after)
         case "DriverRollout":
             # Not by the slices of the driver: what is held of one that is gone is charged by its versions.
             held = (claims for (driver, _), claims in after.pool_claims.items() if driver == event.name)

@@ -22,8 +22,9 @@ _BUSY: Final = frozenset({"Node", "Pod"})
 
 
 class EarlierError(Exception):
-    """An object is told in a state from before its last one: the store of the cluster was put back to an earlier one,
-    and hands out versions a second time. ``before`` is how many of what was told come before that.
+    """An object is told in a state from before its last one, by its version: the store of the cluster was put back to
+    an earlier one, and hands out versions a second time. Or, in files, without a version where it had one, which nobody
+    could put in order. ``before`` is how many of what was told come before that.
     """
 
     def __init__(self, what: str) -> None:
@@ -132,11 +133,12 @@ def _put(obj: Json, observed: datetime, held: _Held) -> Entry | None:
         return None
     content = _content(kept)
     known = held.get(event.place)
-    if known is not None and known.uid == event.uid:
-        if known.content == content:
+    if known is not None:
+        if known.uid == event.uid and known.content == content:
             return None
-        if 0 <= version(event.resource_version) < version(known.version):
-            raise EarlierError(f"{'/'.join(filter(None, event.place))} at version {event.resource_version}")
+        if version(event.resource_version) < version(known.version):
+            now = f"at version {event.resource_version}" if event.resource_version else "without a version"
+            raise EarlierError(f"{'/'.join(filter(None, event.place))} {now}, after version {known.version}")
     latest = Latest(event.uid, event.resource_version, content)
     held.set(event.place, latest)
     return Entry("event", encoded(event_json(event)), event.place, latest)
