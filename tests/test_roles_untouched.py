@@ -169,5 +169,14 @@ def test_no_deployed_role_may_write_one_or_become_somebody_who_may() -> None:
         if resources & {"secrets"} and verbs & {"get", "list", "watch"}:
             assert rule.get("resourceNames"), where
         # A pod that one may make runs as any account of its namespace.
-        if resources & {"pods", "deployments", "daemonsets", "statefulsets", "replicasets", "jobs", "cronjobs"}:
+        if resources & {
+            "pods",
+            "deployments",
+            "daemonsets",
+            "statefulsets",
+            "replicasets",
+            "jobs",
+            "cronjobs",
+            "replicationcontrollers",
+        }:
             assert "create" not in verbs, where

@@ -58,7 +58,9 @@ class SliceReviews:
         if device is None:
             return
         if len(self._sent) >= _MOST:
-            self._sent.pop(next(iter(self._sent)), None)
+            # A copy is made at once, where an iterator may be met by what the other thread removes.
+            for oldest in [*self._sent][:1]:
+                self._sent.pop(oldest, None)
         known = frozenset(each.resource_version for each in facts.snapshot.pools.get(item.key, ()))
         self._sent[(*item.key, device)] = _Sent(*item.key, device, known, self._clock())
 
