@@ -229,8 +229,13 @@ def test_it_follows_the_view_until_cancelled(monkeypatch: pytest.MonkeyPatch) ->
             while not told:
                 await asyncio.sleep(0.01)
         assert [each.name for each in told[0]] == ["c1"]
+        assert world.controller.checks() == [("claims", True, "ok; 1 wait: unscheduled")]
+        assert world.controller._open
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert world.view.on_change == []
+        # Who leads no more remembers nothing.
+        assert world.controller.checks() == [("claims", True, "ok")]
+        assert not world.controller._open
 
     asyncio.run(test())

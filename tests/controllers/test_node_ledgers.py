@@ -405,6 +405,8 @@ def test_it_follows_the_view_and_waits_while_writes_fail(monkeypatch: pytest.Mon
         await until(lambda: world.controller.checks()[0][2] == "ok")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        # Who leads no more remembers nothing.
+        assert (world.controller._sums, world.controller._book._pages) == ({}, {})
         version = world.stored().resource_version
         world.see(free())
         assert world.stored().resource_version == version

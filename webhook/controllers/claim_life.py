@@ -90,6 +90,8 @@ class ClaimLife:
                 await asyncio.sleep(max(LOOK, SHARE * (self._count() - begun)))
         finally:
             self._cluster.on_change.remove(self._heard)
+            # Somebody else leads, perhaps for good.
+            self._begin()
 
     def checks(self) -> list[tuple[str, bool, str]]:
         """For ``/readyz``: how many claims wait, and for what."""

@@ -124,6 +124,8 @@ class NodeLedgers:
                 pause = min(max(pause * 2, 1.0), LONGEST) * random.uniform(0.8, 1.2) if problem else 0.0
         finally:
             self._cluster.on_change.remove(self._heard)
+            # Somebody else leads, perhaps for good.
+            self._begin()
 
     def checks(self) -> list[tuple[str, bool, str]]:
         """For ``/readyz``: a ledger that cannot be written keeps nobody from serving."""
