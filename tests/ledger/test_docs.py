@@ -26,10 +26,11 @@ def test_the_documented_output_is_what_the_command_prints(
     assert done.stdout.split() == output.split()
 
 
-def test_there_are_examples_of_every_state() -> None:
-    assert len(EXAMPLES) >= 5
-    for state in ("reserved", "allocated", "bound", "unallocated"):
-        assert any(state in output or "0 charges" in output for _, output in EXAMPLES), state
+def test_there_are_examples_of_every_state_in_the_order_of_a_claims_life() -> None:
+    told = [output.splitlines()[0] for command, output in EXAMPLES if command.startswith("ledger explain ")]
+    states = [re.match(r"claim shop/cores: (\w+)", line)[1] for line in told]
+    assert list(dict.fromkeys(states)) == ["unallocated", "reserved", "allocated", "bound"]
+    assert "0 charges" in EXAMPLES[-1][1]
 
 
 def test_every_row_of_the_table_names_a_test_that_there_is() -> None:
