@@ -23,9 +23,14 @@ from tests.e2e.guard import Guard
 from tests.e2e.guarding import guarded, kubelet
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually, steady
+from tests.ledger import builders
 from webhook.cli import deploying
 from webhook.cli.deploying import files
 from webhook.cli.program import program
+from webhook.kube.node_ledger import NodeLedger, Reservation, node_ledger_object
+from webhook.kube.packed import packed_status
+from webhook.ledger.book import Book
+from webhook.ledger.views import account_json
 from webhook.registration.manifests import Target, manifests
 from webhook.registration.manifests import path as deployed
 
@@ -266,15 +271,58 @@ def test_policies_and_rollouts_are_judged_by_their_schemas(installed: Installed)
     assert "needs at least 75s" in refused(cluster, ROLLOUT, BAD_ROLLOUTS["short-window"])
 
 
+def columns(cluster: Cluster, where: str) -> dict[str, Any]:
+    """What ``kubectl get -o wide`` shows of an object. Of two columns of one name both, in their order."""
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    answer = cluster.as_admin._http.get(where, headers={"accept": table}).json()
+    shown: dict[str, Any] = {}
+    for each, cell in zip(answer["columnDefinitions"], answer["rows"][0]["cells"], strict=True):
+        shown[each["name"]] = (shown[each["name"]], cell) if each["name"] in shown else cell
+    return shown
+
+
 def test_columns(installed: Installed) -> None:
     cluster = installed.cluster
     name = cluster.name("cpu.example")
     cluster.as_admin.create(ROLLOUT, rollout(name, stage="Off", hold={"reason": "firmware", "by": "me"}))
-    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-    answer = cluster.as_admin._http.get(f"{ROLLOUT}/{name}", headers={"accept": table}).json()
-    shown = dict(zip([each["name"] for each in answer["columnDefinitions"]], answer["rows"][0]["cells"], strict=True))
+    shown = columns(cluster, f"{ROLLOUT}/{name}")
     assert (shown["Name"], shown["Stage"], shown["Hold"], shown["By"]) == (name, "Off", "firmware", "me")
     cluster.delete("DriverRollout", "cpu.example")
+
+
+def test_columns_of_a_ledger(installed: Installed) -> None:
+    """Each figure stands in a column of its own, and with -o wide the row adds up."""
+    cluster = installed.cluster
+    cost = builders.new("cpu", {"capacityKey": "cpus", "capacityMultiplier": "1"}, {"perPod": "250m"})
+    more = builders.new("memory", overhead={"perContainer": "2Gi"})
+    snapshot = builders.world(
+        builders.node("n1", cpu="16", memory="64Gi"),
+        builders.slice_of(builders.device("grp", cost, more, capacity={"cpus": "8"})),
+        builders.allocated("c1", builders.result(consumed={"cpus": "3"}), pods=("p1",)),
+        builders.pod("p1", builders.container(cpu="1", memory="1Gi", claims=("c1",)), claims=("c1",)),
+        minor=37,
+    )
+    held = Reservation("u", "a", "ns", "c2", "u2", "ns", "p2", (), {"cpu": 2, "memory": 2**30 * 4}, {}, "", "me")
+    account = Book().account(snapshot.with_ledger(NodeLedger("n1", reservations=(held,))), "n1")
+    assert account is not None
+    sums = account_json(account)
+    name = cluster.name("n1")
+    obj = node_ledger_object(NodeLedger(name), sums["resources"], sums["zones"], 3)
+    cluster.as_admin.create(path("NodeLedger"), {**obj, "status": {}})
+    cluster.as_admin.patch(path("NodeLedger", name, sub="status"), {"status": packed_status(obj["status"])})
+    shown = columns(cluster, path("NodeLedger", name))
+    cluster.as_admin.delete(path("NodeLedger", name))
+    del shown["Age"]
+    assert shown == {
+        "Name": name,
+        "Cpu": "16", "Memory": "64Gi",
+        "Pods": ("1", "1Gi"),
+        "Claims": ("3", "0"),
+        "Overhead Cpu": "250m", "Overhead Memory": "2Gi",
+        "Reserved Cpu": "2", "Reserved Memory": "4Gi",
+        "Free": ("9750m", "57Gi"),
+        "Differences": 3,
+    }  # fmt: skip
 
 
 def test_the_service_account_may_do_what_the_server_does(cluster: Cluster, installed: Installed) -> None:
