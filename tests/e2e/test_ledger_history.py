@@ -123,6 +123,27 @@ def test_drill_across_zones_and_in_the_same_zone(cluster: Cluster, tmp_path: Pat
     assert entries(cluster, told) == {"p0": "5", "p1": "5", "p2": "2"}
 
 
+def test_drill_one_claim_across_two_zones(cluster: Cluster, tmp_path: Path) -> None:
+    """Of one allocation each zone is charged with its own device, and both go with it."""
+    journal, export = tmp_path / "journal", tmp_path / "export.json"
+    driver = shared_cpus(cluster, devices=2)
+    guarded(cluster, f"--journal={journal}")
+    # Two that fit no zone together: one request, a device in each zone.
+    cluster.claim("c1", CLASS, count=2, capacity={driver.key("cpus"): "5"})
+    cluster.pod("p1", claims=["c1"], cpu="1")
+    cluster.scheduled("p1")
+    told = eventually(lambda: history(cluster, journal, export))
+    node = node_of(told, driver.node)
+    assert zones(node) == ["5", "5"]
+    assert node["resources"]["cpu"]["claims"] == "10"
+    assert {row["claim"]["name"] for row in node["charges"]} == {"c1"}
+    assert entries(cluster, told) == {"p1": "10"}
+    cluster.delete("Pod", "p1")
+    eventually(lambda: "allocation" not in cluster.get("ResourceClaim", "c1").get("status", {}))
+    told = eventually(lambda: history(cluster, journal, export))
+    assert zones(node_of(told, driver.node)) == ["0", "0"]
+
+
 def test_drill_a_release_that_fails_and_is_tried_again(cluster: Cluster, tmp_path: Path) -> None:
     """While the claim controller cannot take the allocation away, the charge stays; once it can, it goes, once."""
     journal, export = tmp_path / "journal", tmp_path / "export.json"
