@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import timeit
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from webhook.kube.release import Release
 from webhook.kube.snapshot import Snapshot, build
 from webhook.kube.trace import trace_id
 from webhook.ledger.book import Book
+from webhook.policy.compile import compile_files
 from webhook.store import policies
 from webhook.telemetry.review_spans import ReviewSpans, spans
 from webhook.telemetry.spans import Span, anchor
@@ -451,6 +453,24 @@ def test_a_creation_that_is_only_tried_takes_no_memory() -> None:
         assert kept.spans
         kept.sampling.pass_by("")
         assert kept.sampling.wanted(pod["metadata"]["uid"]) is not tried
+
+
+def test_a_policy_of_which_nobody_can_tell_whether_it_matches_has_a_span_with_the_error() -> None:
+    about = {"apiGroups": ["*"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*/*"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [about]},
+        "matchConditions": [{"name": "ours", "expression": "object.spec.nope"}],
+        "validations": [{"name": "r", "expression": "false"}],
+        "action": "Deny",
+        "failurePolicy": "Ignore",
+    }
+    kind = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "AdmissionPolicy", "metadata": {"name": "p"}}
+    revision = compile_files({"p.yaml": json.dumps({**kind, "spec": spec}).encode()})
+    verdict = decide(read_review(fleet.allocation_review(2, 3)), "validate", revision, SNAPSHOT, Book(), NOW)
+    review, told = spans_of(Record(verdict, apply(verdict), ENDED, 0.25))
+    assert review.failed == "p/ours: 1:12: no such key: nope"
+    assert rules_of([told]) == [("p", "ours")]
+    assert (told.failed, told.attributes["error.type"]) == ("1:12: no such key: nope", "evaluation-failed")
 
 
 def test_other_writes_are_not_traced() -> None:

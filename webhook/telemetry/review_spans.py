@@ -244,12 +244,12 @@ def _claims_of_pod(record: Record) -> list[str]:
 
 
 def _evaluations(record: Record) -> Iterator[tuple[Attributes, str]]:
-    """What each policy said that judged the write, rule by rule where any fired, and what it failed of."""
+    """What each policy said that judged the write or failed to, rule by rule where any fired, and what it failed of."""
     found: dict[str, dict[str, list[Judged]]] = {}
     for judged in record.judged:
         found.setdefault(judged.policy, {}).setdefault(judged.finding.rule, []).append(judged)
     for result in record.verdict.evaluation.policies:
-        if not result.matched:
+        if not result.matched and not result.rules:
             continue
         fired, errors = found.get(result.policy, {}), _errors(result)
         for rule, each in list(fired.items())[:MOST_ITEMS]:
