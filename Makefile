@@ -28,7 +28,7 @@ test: $(READY) ## all tests that need nothing but Python
 
 e2e: $(READY) ## tests on real control planes of every release, built first from source, which takes Go and minutes once
 	$(BIN)/python -m tests.e2e.build
-	$(BIN)/python -m pytest tests/e2e -n 2
+	$(BIN)/python -m pytest tests/e2e -n 4
 
 lint: $(READY) ## style, types, layers, shipped policies and their cases
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.e2e import build, processes
 from tests.e2e.cluster import Cluster
@@ -86,11 +87,21 @@ def fresh_cluster(request: pytest.FixtureRequest, fresh_plane: Callable[..., Clu
 
 
 class ByRelease(LoadScopeScheduling):
-    """Gives all tests of one release to one worker, so that two workers have one control plane each."""
+    """Gives files of tests to workers, of one release to each worker for as long as there are some, since a control
+    plane of another has to be started first.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        parameters = re.findall(r"[^\[\]-]+", nodeid.partition("[")[2])
-        return next((each for each in parameters if each in RELEASES), nodeid)
+        file, _, parameters = nodeid.partition("[")
+        release = next((each for each in re.findall(r"[^\[\]-]+", parameters) if each in RELEASES), "")
+        return f"{release} {file.partition('::')[0]}"
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        own = RELEASES[int(node.gateway.id.removeprefix("gw")) % len(RELEASES)]
+        scope = next((each for each in self.workqueue if each.partition(" ")[0] == own), None)
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByRelease:

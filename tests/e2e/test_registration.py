@@ -334,9 +334,9 @@ def test_edits_by_hand_are_put_back_and_the_users_fields_stay(cluster: Cluster) 
         ]
         for edit in edits:
             admin.patch(where, edit)
-            eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole, within=5)
+            eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole)
         admin.delete(where)
-        eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole, within=5)
+        eventually(lambda kind=kind, whole=whole: webhooks(cluster, kind) == whole)
     eventually(lambda: len(guard.lines(event="registration put right")) >= 8)
 
 
