@@ -108,7 +108,7 @@ def test_the_pod_is_held_once_for_all_its_claims() -> None:
     snapshot = held(cluster("a", "b"))
     ledger = snapshot.ledgers["n1"]
     assert [(each.claim_uid, each.pod_uid, dict(each.pod_request)) for each in ledger.reservations] == [
-        ("uid-a", "", {}),
+        ("uid-a", "uid-p1", {"cpu": 2}),
         ("uid-b", "uid-p1", {"cpu": 2}),
     ]
     assert reserved(snapshot) == 8

@@ -149,7 +149,26 @@ def test_the_request_of_a_pod_is_held_once_for_all_its_claims() -> None:
     account = Book().account(snapshot.with_ledger(both), "n1")
     assert account is not None
     assert account.resources["cpu"].reserved == 8
-    assert [each.pod_uid for each in both.reservations] == ["", "uid-p1"]
+
+
+@pytest.mark.parametrize("booked", [False, True], ids=["in flight", "booked"])
+def test_the_request_of_a_pod_stays_held_when_the_claim_that_was_reserved_last_is_released(booked: bool) -> None:
+    """By the leader, or by this view alone so far; the other is on its way, or booked where this view is not yet."""
+    snapshot = two_claims()
+    first = needed(snapshot, allocated("a", result("d0"), pods=("p1",)), waiting("a"))
+    ledger = taken(NodeLedger("n1"), first)
+    second = needed(snapshot.with_ledger(ledger), allocated("b", result("d1"), pods=("p1",)), waiting("b", 21))
+    both = taken(ledger, second)
+    if booked:
+        both = replace(both, charges=first.charges, reservations=(replace(first, charges=(), seen=True), second))
+    released = waiting("b", 40)
+    kept = both.reservations[:1]
+    for held in (kept, (*kept, replace(second, charges=(), seen=True))):
+        account = Book().account(snapshot.put(released).with_ledger(replace(both, reservations=held)), "n1")
+        assert account is not None
+        cpu = account.resources["cpu"]
+        # 3 for the claim, 2 for the pod, and 3 at least for the claim that is to be allocated again.
+        assert cpu.claims + cpu.reserved == 8
 
 
 def test_on_1_37_nothing_is_held_for_other_claims_of_the_pod() -> None:

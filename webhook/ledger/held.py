@@ -32,8 +32,8 @@ _NOTHING: dict[ChargeKey, BookedCharge] = {}
 
 class Held:
     """A NodeLedger (None: the node has none) by what is asked for. ``claims`` and ``pods`` are the UIDs that it names;
-    of several reservations for one pod the one that was taken last says what the pod asks for. What is equal in the
-    one ``before`` it is the very same object here.
+    of several reservations for one pod the one that was taken last, and still holds, says what it asks for. What is
+    equal in the one ``before`` it is the very same object here.
     """
 
     def __init__(self, ledger: NodeLedger | None, node: str, before: Held | None = None) -> None:
@@ -50,7 +50,10 @@ class Held:
                 self._rows[uid] = before._rows[uid]
         self.claims = tuple(dict.fromkeys((*self._rows, *self.reservations)))
         taken = sorted(ledger.reservations if ledger is not None else (), key=lambda each: (each.taken, each.claim_uid))
-        self.pods = {each.pod_uid: each for each in taken if each.pod_uid}
+        self.pods: dict[str, list[Reservation]] = {}
+        for each in reversed(taken):
+            if each.pod_uid:
+                self.pods.setdefault(each.pod_uid, []).append(each)
 
     def booked(self, claim: Claim) -> Booked:
         """What is booked for the allocation that ``claim`` has; that of a reservation too, now that it is seen."""
@@ -115,13 +118,14 @@ class Held:
 
     def coming(self, snapshot: Snapshot, computed: dict[str, PodPart]) -> Iterator[tuple[str, PodPart]]:
         """The parts of pods that are held and not counted anywhere; ``computed`` are those that the objects give."""
-        for uid, each in self.pods.items():
-            pod, claim = snapshot.pods_by_uid.get(uid), snapshot.claims_by_uid.get(each.claim_uid)
-            seen = arrived(each, claim)
-            if left(each, claim) or (pod is not None and (pod.node or pod.terminal)):
+        for uid, reservations in self.pods.items():
+            pod = snapshot.pods_by_uid.get(uid)
+            if pod is not None and (pod.node or pod.terminal):
                 continue
-            if each.seen and claim is not None and not seen and not earlier(each, claim):
+            each = next((each for each in reservations if _holds(each, snapshot)), None)
+            if each is None:
                 continue
+            seen = arrived(each, snapshot.claims_by_uid.get(each.claim_uid))
             known = computed.get(uid) if seen else None
             # What was judged with the claims that are on their way, until they are seen.
             requests: dict[str, Number] = dict(each.pod_request if known is None else known.requests)
@@ -141,6 +145,15 @@ class Held:
             "delete the NodeLedger: it is made again from what is allocated",
         )
         return Difference("amount", API_VERSION, KIND, "", self.node, finding)
+
+
+def _holds(reservation: Reservation, snapshot: Snapshot) -> bool:
+    """Whether a reservation still says that its pod is on its way: its allocation is to come, or is there."""
+    claim = snapshot.claims_by_uid.get(reservation.claim_uid)
+    if left(reservation, claim):
+        return False
+    gone = claim is not None and not arrived(reservation, claim) and not earlier(reservation, claim)
+    return not (reservation.seen and gone)
 
 
 def _counts(reservation: Reservation, claim: Claim | None) -> bool:

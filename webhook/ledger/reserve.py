@@ -88,17 +88,13 @@ def _same(held: Reservation, wanted: Reservation, now: datetime) -> bool:
 
 
 def taken(ledger: NodeLedger, wanted: Reservation) -> NodeLedger:
-    """``ledger`` with ``wanted`` held: in place of another allocation of its claim, and with the request of its pod
-    once, however many claims of the pod are held.
+    """``ledger`` with ``wanted`` held, in place of another allocation of its claim. The request of its pod is held with
+    each of the pod's claims, and counts once: any of them may be released before the others.
     """
-    kept: list[Reservation] = []
-    for each in ledger.reservations:
-        if each.claim_uid == wanted.claim_uid:
-            if each.allocation != wanted.allocation or each.pod_uid == wanted.pod_uid:
-                continue
-        elif wanted.pod_uid and each.pod_uid == wanted.pod_uid:
-            if not each.charges:
-                continue
-            each = replace(each, pod_uid="", pod_namespace="", pod_name="", pod_request={}, siblings={})
-        kept.append(each)
+    kept = (
+        each
+        for each in ledger.reservations
+        if each.claim_uid != wanted.claim_uid
+        or (each.allocation == wanted.allocation and each.pod_uid != wanted.pod_uid)
+    )
     return replace(ledger, reservations=(*kept, wanted))
