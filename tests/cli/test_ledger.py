@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import yaml
 
 AT = ("--at", "2026-11-20T09:00:00Z")
@@ -147,6 +148,19 @@ def test_fit_of_several_pods_has_room_for_all_of_them_at_once(run, example, tmp_
     ran = run(*options, "--pod", tmp_path / "pods.yaml")
     assert ran.code == 2
     assert "pod studio/one: has template gone, which is neither given nor in the cluster" in ran.err
+
+
+@pytest.mark.parametrize(("option", "what"), [("--claim", "ResourceClaim studio/a"), ("--pod", "Pod studio/a")])
+def test_fit_of_two_objects_of_one_name(run, example, tmp_path, option, what):
+    claim = yaml.safe_load((example / "manifests" / "claim.yaml").read_text())
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    for path, obj in (("--claim", claim), ("--pod", pod)):
+        named = {**obj, "metadata": {"name": "a", "namespace": "studio"}}
+        (tmp_path / path).write_text(yaml.safe_dump_all([named] * (2 if path == option else 1)))
+    given = ("--claim", tmp_path / "--claim", "--pod", tmp_path / "--pod")
+    ran = run("ledger", "fit", *given, "--cluster", example / "cluster", *AT)
+    assert ran.code == 2
+    assert f"two of {what} are given: leave one out, or give each a name of its own" in ran.err
 
 
 def test_a_claim_that_does_not_decode_fits_nowhere(run, example, tmp_path):

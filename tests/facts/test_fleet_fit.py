@@ -10,6 +10,7 @@ from tests.ledger.builders import Json, allocated, container, device, node, old,
 from webhook.facts.account import Account
 from webhook.facts.fleet_fit import Placed, UnknownClaimError, Wanted, place, wanted_of
 from webhook.kube.claims import Claim
+from webhook.kube.core import read_pod
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
 
@@ -145,6 +146,106 @@ def test_each_pod_of_a_template_has_a_claim_of_its_own_and_what_no_pod_names_is_
     placed, after = place(wanted, [alone], snapshot, Book().account, NOW)
     assert set(places(placed).values()) == {"n1"}
     assert account(after, "n1").resources["cpu"].free == 7
+
+
+def templated(name: str, template: str = "cores", local: str = "c") -> Json:
+    claims = [{"name": local, "resourceClaimTemplateName": template}]
+    return pod(name, container(claims=(local,)), node_name="", resourceClaims=claims)
+
+
+def test_pods_without_a_name_are_as_many_as_are_given() -> None:
+    """A name for two would put one in place of the other, and there would be room for both."""
+    users = [read_pod(templated("")) for _ in range(2)]
+    snapshot = world(CLASS, *group("n1"))
+    wanted = wanted_of(users, (), [asking(cpus("10"), name="cores")], snapshot)
+    assert [each.claims[0].name for each in wanted] == ["<pod 1>-c", "<pod 2>-c"]
+    assert sorted(places(place(wanted, (), snapshot, Book().account, NOW)[0]).values()) == ["", "n1"]
+
+
+def test_a_claim_of_a_template_is_nobody_elses() -> None:
+    """Pod a-b with claim c and pod a with claim b-c are two, and so is a claim that is called like it."""
+    snapshot = world(CLASS, *group("n1"), allocated("p-c", result(consumed={"cpus": "1"})))
+    users = [read_pod(each) for each in (templated("a-b"), templated("a", local="b-c"), templated("p"))]
+    wanted = wanted_of(users, (), [asking(cpus("4"), name="cores"), asking(name="a-b-c")], snapshot)
+    assert [[claim.name for claim in each.claims] for each in wanted] == [
+        ["a-b-c"],
+        ["a-b-c-2"],
+        ["p-c-2"],
+        ["a-b-c-3"],
+    ]
+
+
+def test_pods_that_have_run_are_judged_as_new_ones() -> None:
+    """What is exported of a cluster has ended, is bound, and has a UID that another copy has, too."""
+    users = [{**user(name, cpu="10"), "status": {"phase": "Succeeded"}} for name in ("p1", "p2")]
+    for each in users:
+        each["metadata"]["uid"] = "copied"
+        each["spec"]["nodeName"] = "n1"
+    snapshot = world(CLASS, *group("n1"))
+    wanted = wanted_of([read_pod(each) for each in users], (), (), snapshot)
+    assert sorted(places(place(wanted, (), snapshot, Book().account, NOW)[0]).values()) == ["", "n1"]
+
+
+def test_a_claim_that_a_pod_has_two_names_for_is_taken_once() -> None:
+    raw = user("p1", ("a",))
+    raw["spec"]["resourceClaims"].append({"name": "again", "resourceClaimName": "a"})
+    raw["spec"]["containers"].append(container("other", claims=("again",)))
+    snapshot = world(CLASS, *group("n1"))
+    claims = [asking(cpus("10"), name="a")]
+    wanted = wanted_of([read_pod(raw)], claims, (), snapshot)
+    placed, after = place(wanted, claims, snapshot, Book().account, NOW)
+    assert places(placed) == {"p1": "n1"}
+    assert account(after, "n1").resources["cpu"].free == 6
+    assert [entry.containers for entry in after.pods["ns", "p1"].entries] == [("main", "other")]
+
+
+LABELS = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}
+SOME = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [LABELS]}]}}
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(("where", "count"), [({"allNodes": True}, 3), (SOME, 2)])
+def test_pods_of_a_claim_that_no_node_has_for_itself_go_where_it_can_be_used(
+    where: Json, count: int, held: bool
+) -> None:
+    """One pod on each of the three nodes of four cpus, as far as the pool of the claim is for them."""
+    net = slice_of(device("net", allowMultipleAllocations=True), name="net", pool="net", **where)
+    claim = allocated("net", {**result("net"), "pool": "net"}, node_name="")
+    claim["status"]["allocation"] |= {} if where != SOME else SOME
+    nodes = [node(name, uid=name, cpu="4") for name in ("n1", "n2", "n3")]
+    users = [user(name, ("net",), "3") for name in ("p1", "p2", "p3")]
+    snapshot = world(CLASS, *nodes, net, *users, *([claim] if held else []))
+    placed, _ = fitted(snapshot, ["p1", "p2", "p3"], [] if held else [asking(name="net")])
+    assert sorted(filter(None, places(placed).values())) == ["n1", "n2", "n3"][:count]
+
+
+def test_claims_that_no_node_can_use_together() -> None:
+    here, there = allocated("here", result()), allocated("there", result(), node_name="n9")
+    snapshot = world(CLASS, node(), slice_of(GRP), here, there, user("p1", ("here", "there")), user("p2", ("there",)))
+    placed, _ = fitted(snapshot, ["p1", "p2"], [])
+    told = [(fit.node, reason.rule) for each in placed for fit in each.nodes for reason in fit.reasons]
+    assert sorted(told) == [("n1", "claims-apart"), ("n9", "claims-apart")]
+
+
+def test_nodes_that_are_as_they_were_are_not_asked_again() -> None:
+    """Pods that are alike are asked about once, and what is placed changes one node; else 60 pods on 300 nodes would be
+    18,000 questions for each order.
+    """
+    names = [f"p{number}" for number in range(60)]
+    nodes = [each for number in range(300) for each in group(f"n{number}")]
+    snapshot = world(CLASS, *nodes, *(user(name, (f"c-{name}",), "1") for name in names))
+    asked: list[str] = []
+
+    def accounts(seen: Snapshot, name: str) -> Account | None:
+        asked.append(name)
+        return Book().account(seen, name)
+
+    claims = [asking(cpus("8"), name=f"c-{name}") for name in names]
+    wanted = wanted_of([pod_in(snapshot, name) for name in names], claims, (), snapshot)
+    placed, after = place(wanted, claims, snapshot, accounts, NOW)
+    assert all(each.fit for each in placed)
+    assert {account(after, each.fit.node).resources["cpu"].free for each in placed if each.fit} == {7}
+    assert len(asked) < 6_000
 
 
 def test_a_claim_that_nobody_has() -> None:

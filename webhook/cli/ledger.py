@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,7 @@ def fit(
     readers = {"ResourceClaim": read_claim, "ResourceClaimTemplate": read_template}
     asked = sources.of_kinds(claims, tuple(readers), beside=("Pod",))
     using = sources.of_kinds(pods, ("Pod",), beside=tuple(readers))
+    _check_names((*asked, *using))
     read = [(text(each["kind"]), readers[text(each["kind"])](each)) for each in asked]
     wanted = [claim for _, claim in read]
     users = [read_pod(each) for each in using]
@@ -136,6 +137,19 @@ def fit(
         value = views.fit_view(Book(), world.snapshot, wanted, at, *users)
     out(render_fit(value) if output == "text" else dump(value, output))
     return 1 if value["verdict"] == "nowhere" else 0
+
+
+def _check_names(objs: Iterable[Json]) -> None:
+    """Raises UsageError where two objects, which cannot both be there, would count as one or twice."""
+    seen: set[tuple[str, str, str]] = set()
+    for obj in objs:
+        metadata = mapping(obj.get("metadata"))
+        namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
+        key = (text(obj["kind"]), namespace, name)
+        if name and key in seen:
+            shown = f"{namespace}/{name}".strip("/")
+            raise click.UsageError(f"two of {key[0]} {shown} are given: leave one out, or give each a name of its own")
+        seen.add(key)
 
 
 def _undecodable(obj: Json, release: Release) -> Iterator[Finding]:
