@@ -147,7 +147,7 @@ def test_fit_of_several_pods_has_room_for_all_of_them_at_once(run, example, tmp_
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
     ran = run(*options, "--pod", tmp_path / "pods.yaml")
     assert ran.code == 2
-    assert "pod studio/one: has template gone, which is neither given nor in the cluster" in ran.err
+    assert "pod studio/one: has template studio/gone, which is neither given nor in the cluster" in ran.err
 
 
 @pytest.mark.parametrize(("option", "what"), [("--claim", "ResourceClaim studio/a"), ("--pod", "Pod studio/a")])

@@ -250,8 +250,11 @@ def test_nodes_that_are_as_they_were_are_not_asked_again() -> None:
 
 def test_a_claim_that_nobody_has() -> None:
     snapshot = world(CLASS, *group("n1"), user("p1", ("a",)))
-    with pytest.raises(UnknownClaimError, match="pod ns/p1: has claim a, which is neither given nor in the cluster"):
+    with pytest.raises(UnknownClaimError, match="pod ns/p1: has claim ns/a, which is neither given nor in the cluster"):
         wanted_of([pod_in(snapshot, "p1")], (), (), snapshot)
+    bare = read_pod(pod(resourceClaims=[{"name": "c"}]))
+    with pytest.raises(UnknownClaimError, match="pod ns/p1: has claim c of no name and no template, needs one of them"):
+        wanted_of([bare], (), (), snapshot)
 
 
 def test_nothing_wanted() -> None:

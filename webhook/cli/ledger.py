@@ -158,4 +158,4 @@ def _undecodable(obj: Json, release: Release) -> Iterator[Finding]:
     name = text(mapping(obj.get("metadata")).get("name"))
     for each in problems(obj, release):
         if each.severity == "error":
-            yield replace(each, has=f"in {obj['kind']} {name} {each.has}")
+            yield replace(each, has=f"in {' '.join(filter(None, (obj['kind'], name)))} {each.has}")

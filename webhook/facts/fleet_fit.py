@@ -21,7 +21,7 @@ from webhook.facts.placement import claim_node, offers, roams
 from webhook.facts.pods import pod_request
 from webhook.facts.sharing import mapped
 from webhook.kube.claims import Allocation, Claim, Consumer, Result
-from webhook.kube.core import Pod
+from webhook.kube.core import Pod, PodClaim
 from webhook.kube.finding import Finding
 from webhook.kube.raw import Json, mapping
 from webhook.kube.resource import Entry
@@ -95,8 +95,7 @@ def wanted_of(
                 claim = replace(template, name=made, uid="")
                 used.add(pattern)
             if claim is None:
-                kind, what = ("claim", name) if entry.claim_name else ("template", entry.template_name)
-                raise UnknownClaimError(f"pod {pod.key}: has {kind} {what}, which is neither given nor in the cluster")
+                raise UnknownClaimError(f"pod {pod.key}: {_unknown(entry, pod.namespace)}")
             named.add((claim.namespace, claim.name))
             names[entry.name] = claim.name
             mine[claim.name] = claim
@@ -109,6 +108,13 @@ def wanted_of(
             made = _free(template.name, template.namespace, (named, given, snapshot.claims))
             rest.append(replace(template, name=made, uid=""))
     return found + [Wanted(None, (claim,)) for claim in rest]
+
+
+def _unknown(entry: PodClaim, namespace: str) -> str:
+    kind, name = ("claim", entry.claim_name) if entry.claim_name else ("template", entry.template_name)
+    if not name:
+        return f"has claim {entry.name} of no name and no template, needs one of them"
+    return f"has {kind} {namespace}/{name}, which is neither given nor in the cluster"
 
 
 def _named(items: Iterable[T], kind: str) -> list[T]:
