@@ -227,6 +227,20 @@ def test_claims_that_no_node_can_use_together() -> None:
     assert sorted(told) == [("n1", "claims-apart"), ("n9", "claims-apart")]
 
 
+def test_beside_what_nobody_knows_nothing_is_sure() -> None:
+    """Claims that no search came to an end for, or whose selector fails, may take other devices than those they got."""
+    asks = {"selectors": [{"cel": {"expression": 'device.attributes["x"].y == 1'}}]}
+    users = [user("large", ("a",), "8"), user("small", cpu="1"), user("far", cpu="16")]
+    snapshot = world(CLASS, *group("n1", "12"), node("n2", uid="u2"), *users)
+    placed, _ = fitted(snapshot, ["large", "small", "far"], [asking(cpus("2", **asks), name="a")])
+    found = {each.wanted.pod.name: each.fit for each in placed if each.wanted.pod}
+    assert {name: (fit.node, fit.sure) for name, fit in found.items() if fit} == {
+        "large": ("n1", False),
+        "small": ("n1", False),
+        "far": ("n2", True),
+    }
+
+
 def test_nodes_that_are_as_they_were_are_not_asked_again() -> None:
     """Pods that are alike are asked about once, and what is placed changes one node; else 60 pods on 300 nodes would be
     18,000 questions for each order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -197,6 +198,7 @@ def _in_order(
     # Nodes that are as they were say what they said; ``whole`` once something was taken that others have, too.
     used: set[str] = set()
     given: set[str] = set()
+    unsure: set[str] = set()
     whole = False
     for each, alone in rows:
         again = whole or not given.isdisjoint(claim.key for claim in each.claims)
@@ -209,7 +211,10 @@ def _in_order(
             snapshot = _with(each, fit, snapshot)
             used.add(fit.node)
             given.update(claim.key for claim in each.claims)
-            placed.append(Placed(each, fit, nodes, False))
+            if not fit.sure:
+                unsure.add(fit.node)
+            # Beside one of which nobody knows what it takes there, or whether it comes, nothing is sure.
+            placed.append(Placed(each, dataclasses.replace(fit, sure=fit.node not in unsure), nodes, False))
         else:
             placed.append(Placed(each, None, nodes, bool(alone.ranks)))
     return placed, snapshot
