@@ -175,6 +175,24 @@ def test_a_claim_of_a_template_is_nobody_elses() -> None:
     ]
 
 
+@pytest.mark.parametrize("size", ["8", "2"])
+def test_a_pod_that_is_there_has_no_second_claim_of_a_template(size: str) -> None:
+    """Its manifest does not name the claim that it has. Of a given template that is judged anew, else it stays."""
+    held = allocated("p1-c-x", result(consumed={"cpus": "10"}), pods=("p1",))
+    there = templated("p1")
+    there["spec"]["nodeName"] = "n1"
+    there["status"]["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": "p1-c-x"}]
+    snapshot = world(CLASS, *group("n1"), held, there)
+    template = asking(cpus(size), name="cores")
+    wanted = wanted_of([read_pod(templated(name)) for name in ("p1", "p2")], (), [template], snapshot)
+    assert [claim.name for each in wanted for claim in each.claims] == ["p1-c-x", "p2-c"]
+    placed, after = place(wanted, (), snapshot, Book().account, NOW)
+    assert places(placed) == {"p1": "n1", "p2": "n1"}
+    assert account(after, "n1").resources["cpu"].free == 16 - 2 * int(size)
+    (kept,) = wanted_of([read_pod(templated("p1"))], (), (), snapshot)
+    assert [claim.allocation for claim in kept.claims] == [snapshot.claims["ns", "p1-c-x"].allocation]
+
+
 def test_pods_that_have_run_are_judged_as_new_ones() -> None:
     """What is exported of a cluster has ended, is bound, and has a UID that another copy has, too."""
     users = [{**user(name, cpu="10"), "status": {"phase": "Succeeded"}} for name in ("p1", "p2")]

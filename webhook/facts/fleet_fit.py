@@ -86,14 +86,18 @@ def wanted_of(
     for pod in _named(pods, "pod"):
         mine: dict[str, Claim] = {}
         names: dict[str, str] = {}
+        there = snapshot.pods.get((pod.namespace, pod.name))
+        made = {**(there.claim_names if there is not None else {}), **pod.claim_names}
         for entry in pod.claims:
-            name = entry.claim_name or pod.claim_names.get(entry.name, "")
+            name = entry.claim_name or made.get(entry.name, "")
             key, pattern = (pod.namespace, name), (pod.namespace, entry.template_name)
-            claim = given.get(key) or snapshot.claims.get(key)
+            claim = given.get(key) or (snapshot.claims.get(key) if pattern not in patterns else None)
             template = patterns.get(pattern) or snapshot.templates.get(pattern)
             if claim is None and template is not None:
-                made = _free(f"{pod.name}-{entry.name}", pod.namespace, (named, given, snapshot.claims))
-                claim = replace(template, name=made, uid="")
+                # The claim that the pod has of the template is this one.
+                if key not in snapshot.claims:
+                    name = _free(f"{pod.name}-{entry.name}", pod.namespace, (named, given, snapshot.claims))
+                claim = _as_known(replace(template, name=name), snapshot.claims)
                 used.add(pattern)
             if claim is None:
                 raise UnknownClaimError(f"pod {pod.key}: {_unknown(entry, pod.namespace)}")
@@ -106,8 +110,8 @@ def wanted_of(
     rest = [claim for key, claim in given.items() if key not in named]
     for key, template in patterns.items():
         if key not in used:
-            made = _free(template.name, template.namespace, (named, given, snapshot.claims))
-            rest.append(replace(template, name=made, uid=""))
+            free = _free(template.name, template.namespace, (named, given, snapshot.claims))
+            rest.append(replace(template, name=free, uid=""))
     return found + [Wanted(None, (claim,)) for claim in rest]
 
 
@@ -139,10 +143,12 @@ def place(
     wanted: Sequence[Wanted], given: Iterable[Claim], snapshot: Snapshot, accounts: Accounts, now: datetime
 ) -> tuple[list[Placed], Snapshot]:
     """``wanted`` placed on the nodes of ``snapshot``, each where the least is left of what it asks for, in the order in
-    which they were placed, and the snapshot with them. Claims that are ``given`` are judged as if they were not
-    allocated. What does not fit is tried again as the first, a few times; the order that places most counts.
+    which they were placed, and the snapshot with them. Claims that are ``given``, or made of given templates, are
+    judged as if they were not allocated. What does not fit is tried again as the first, a few times; the order that
+    places most counts.
     """
-    for claim in given:
+    anew = (claim for each in wanted for claim in each.claims if claim.allocation is None)
+    for claim in chain(given, anew):
         if (known := snapshot.claims.get((claim.namespace, claim.name))) is not None:
             snapshot = snapshot.with_claim(replace(claim, uid=known.uid, allocation=None, reserved_for=()))
     for pod in (each.pod for each in wanted if each.pod is not None):
