@@ -151,6 +151,26 @@ def test_a_claim_that_gets_its_devices_is_told_with_its_charge(world: World) -> 
     assert world.controller.checks() == [("claims", True, "ok")]
 
 
+@pytest.mark.parametrize("allocates", [True, False])
+def test_what_was_told_to_stop_a_claim_is_told_to_be_over_when_the_claim_waited_for_nothing_else_in_between(
+    world: World, allocates: bool
+) -> None:
+    world.refused["uid-c1"] = "node-overcommit"
+    assert world.told(until=1) == [(0, "pending", "node-overcommit")]
+    world.refused.clear()
+    assert world.told(until=3) == []
+    if allocates:
+        world.see(allocated("2026-11-20T09:00:04Z"))
+        snapshot = world.view.snapshot
+        world.moments.clear()
+        world.controller.written([settled(snapshot.claims["ns", "c1"], [*snapshot.pods.values()], world.now())])
+    else:
+        world.gone("Pod", "p1")
+        world.told()
+    [over] = world.moments
+    assert (over.kind, over.reason, over.notable) == ("settled", "node-overcommit", True)
+
+
 def test_one_that_costs_nothing_is_told_all_the_same_by_the_time_of_its_allocation(world: World) -> None:
     world.told(until=16)
     world.see(allocated())

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.cluster.live import Changed
 from webhook.cluster.reflector import Key
@@ -105,7 +106,7 @@ class ClaimLife:
         for each in moments:
             if each.kind == "settled":
                 wait = self._waits.pop(each.uid, None)
-                each = because(each, wait.moment) if wait is not None else each
+                each = because(each, _said_last(wait)) if wait is not None else each
             told.append(each)
         self._tell(told)
 
@@ -161,8 +162,8 @@ class ClaimLife:
         if wait.told is None:
             return None
         if claim is None:
-            return given_up(wait.moment, self._clock())
-        return because(settled(claim, consumers(claim, self._cluster.snapshot), self._clock()), wait.moment)
+            return given_up(_said_last(wait), self._clock())
+        return because(settled(claim, consumers(claim, self._cluster.snapshot), self._clock()), _said_last(wait))
 
     def _allocated(self, uid: str) -> Claim | None:
         """The claim if it has an allocation."""
@@ -181,6 +182,17 @@ class ClaimLife:
                 self._open.add(key)
             else:
                 self._open.discard(key)
+
+
+def _said_last(wait: _Wait) -> Moment:
+    """What is told to be over. What stopped a claim may have gone a moment before it got its devices: who was told of
+    that is told of the end, too.
+    """
+    return (
+        replace(wait.moment, reason=wait.reason)
+        if wait.told is not None and wait.moment.reason in ORDINARY
+        else wait.moment
+    )
 
 
 def _until_told(moment: Moment) -> float:
