@@ -76,6 +76,9 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("daemonsets/status deployments/scale", "update patch", group="apps"), set()),
         (rule("controllerrevisions", "create", group="apps"), set()),
         (rule("jobs", "create", group="my.example"), set()),
+        # Nothing that is made has a name when it is asked whether it may be.
+        (rule("daemonsets", "create", "plugin", group="apps"), set()),
+        (rule("daemonsets", "create update", "plugin", group="apps"), {"token-minting"}),
         # R14
         (rule("validatingwebhookconfigurations", "patch", group=ADMISSION), {"guard-write"}),
         (rule("validatingadmissionpolicybindings", "delete", group=ADMISSION), {"guard-write"}),

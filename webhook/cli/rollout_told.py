@@ -17,7 +17,7 @@ from webhook.cli.deploying import connected
 from webhook.cli.options import now
 from webhook.controllers.events import tell_again
 from webhook.controllers.rollout_steps import Step, step_event, trace
-from webhook.facts.rollout import held
+from webhook.facts.rollout import standing
 from webhook.facts.times import stamp
 from webhook.telemetry.spans import CHECK, EXPORT, EXPORT_KEY, VERDICT_KEY
 from webhook.telemetry.tracing import CannotTraceError, Tracing
@@ -39,7 +39,7 @@ def exported(where: Where, snapshot: Snapshot, digest: str, begun: datetime) -> 
     ended = now()
     message = f"the ledger was exported, {digest}"
     step = Step("LedgerExported", message, digest, EXPORT, stamp(begun, "auto"), {EXPORT_KEY: digest})
-    _tell(where, [(rollout, step) for rollout in snapshot.rollouts.values() if _holds(rollout, ended)], ended)
+    _tell(where, [(rollout, step) for rollout in snapshot.rollouts.values() if standing(rollout, ended)], ended)
 
 
 def checked(where: Where, snapshot: Snapshot, report: Report, begun: datetime) -> None:
@@ -58,10 +58,6 @@ def checked(where: Where, snapshot: Snapshot, report: Report, begun: datetime) -
     )
     rollout = snapshot.rollouts.get(report.driver)
     _tell(where, [] if rollout is None else [(rollout, step)], now())
-
-
-def _holds(rollout: DriverRollout, at: datetime) -> bool:
-    return rollout.hold is not None and held(rollout, rollout.hold.bad_mappings, at) is not None
 
 
 def _tell(where: Where, told: Sequence[Told], at: datetime) -> None:

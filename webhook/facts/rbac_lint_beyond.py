@@ -198,7 +198,8 @@ def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Fin
     driving = {namespace for namespace, _ in (*snapshot.writers, holder.account)} - {""}
     if not placed.everywhere and placed.namespace not in driving:
         return
-    if creates and names_resource(rule, "pods"):
+    # What is made has no name yet when the API server asks whether it may be: a rule with names lets nobody make it.
+    if creates and names_resource(rule, "pods") and not rule.resource_names:
         why = "a pod with a driver's account, on a node of its choice, has a token for that node"
         yield _finding("rbac-token-minting", placed, ["create"], ["pods"], why, holder)
     makers = [
@@ -208,7 +209,7 @@ def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Fin
         for each in resources
         if names_resource(rule, each)
     ]
-    verbs = _verbs(rule, _TEMPLATE_VERBS)
+    verbs = [verb for verb in _verbs(rule, _TEMPLATE_VERBS) if verb != "create" or not rule.resource_names]
     if makers and verbs:
         why = "it makes pods with a driver's account, on nodes of its choice, which have tokens for these nodes"
         yield _finding("rbac-token-minting", placed, verbs, makers, why, holder)
