@@ -18,7 +18,7 @@ Json = dict[str, Any]
 def test_the_lowest_version_of_a_claim_with_an_allocation_counts() -> None:
     made = Formulas()
     for seen in (30, 21, 25, -1):
-        made = made.with_allocation("uid-c", AT, seen)
+        made = made.with_allocation("uid-c", AT, (seen, START, False))
     snapshot = Snapshot().put(claim())
     assert made.first_seen(snapshot.claims["ns", "c"]) == "21"
     assert Formulas().first_seen(snapshot.claims["ns", "c"]) == ""
@@ -39,7 +39,7 @@ def seen(formulas: Formulas, obj: Json, gone: bool = False, seconds: int = 0) ->
 
 
 def history(*slices: Json, first: int) -> Formulas:
-    made = Formulas().with_allocation("uid-c", AT, first)
+    made = Formulas().with_allocation("uid-c", AT, (first, START, False))
     for item in slices:
         made = seen(made, item)
     return made

@@ -181,7 +181,7 @@ def _learned(formulas: Formulas, event: Event) -> Formulas:
                 allocation = read_allocation(raw)
                 identity = allocation.identity if allocation is not None else ""
             claim = event.uid or f"{event.namespace}/{event.name}"
-            return formulas.with_allocation(claim, identity, version(event.resource_version))
+            return formulas.with_allocation(claim, identity, when_seen(event))
     return formulas
 
 

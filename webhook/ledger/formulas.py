@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from sys import maxsize
 from typing import Any, TypeVar
 
 from immutables import Map
@@ -40,7 +39,7 @@ class Formulas(Struct, frozen=True):
     slices: Map[Pool, tuple[tuple[When, Slice], ...]] = Map()
     gone: Map[str, tuple[When, ...]] = Map()
     pools: Map[str, tuple[Pool, ...]] = Map()
-    allocations: Map[tuple[str, str], int] = Map()
+    allocations: Map[tuple[str, str], When] = Map()
 
     def with_slice(self, item: Slice, when: When) -> Formulas:
         """These formulas and the version that ``item`` is."""
@@ -60,24 +59,27 @@ class Formulas(Struct, frozen=True):
             return self
         return Formulas(self.slices, self.gone.set(name, more), self.pools, self.allocations)
 
-    def with_allocation(self, claim: str, identity: str, seen: int) -> Formulas:
-        """These formulas, and that the claim of this UID had the allocation of this identity at version ``seen``."""
-        if seen < 0 or self.allocations.get((claim, identity), maxsize) <= seen:
+    def with_allocation(self, claim: str, identity: str, when: When) -> Formulas:
+        """These formulas, and that the claim of this UID had the allocation of this identity then."""
+        known = self.allocations.get((claim, identity))
+        if known is not None and _earliest(known) <= _earliest(when):
             return self
-        return Formulas(self.slices, self.gone, self.pools, self.allocations.set((claim, identity), seen))
+        return Formulas(self.slices, self.gone, self.pools, self.allocations.set((claim, identity), when))
 
     def first_seen(self, claim: Claim) -> str:
         """The lowest resourceVersion of ``claim`` that was seen with the allocation it has, empty if none was."""
-        allocation = claim.allocation
-        found = self.allocations.get((claim.id, allocation.identity), -1) if allocation is not None else -1
-        return str(found) if found >= 0 else ""
+        when = self._allocated(claim)
+        return str(when[0]) if when is not None and when[0] >= 0 else ""
+
+    def _allocated(self, claim: Claim) -> When | None:
+        return self.allocations.get((claim.id, claim.allocation.identity)) if claim.allocation is not None else None
 
     def charges(self, claim: Claim, rollouts: Mapping[str, DriverRollout]) -> Iterator[DeviceCharge]:
         """What the devices of the claim cost: each by the slice that was there when the allocation was first seen, of
         several by that of the highest generation; where none was by the newest before, else by the oldest known. And by
         what was there later what that costs that it did not.
         """
-        first = version(self.first_seen(claim))
+        first = self._allocated(claim)
         node = claim.allocation.node if claim.allocation is not None else ""
         for result in claim.allocation.results if claim.allocation is not None else ():
             charged: set[str] = set()
@@ -87,15 +89,14 @@ class Formulas(Struct, frozen=True):
                         charged.add(charge.resource)
                         yield charge
 
-    def _offers(self, result: Result, node: str, first: int) -> Iterator[_Offer]:
-        """What offered the device of ``result`` when version ``first`` of its claim was written, and from then on."""
+    def _offers(self, result: Result, node: str, first: When | None) -> Iterator[_Offer]:
+        """What offered the device of ``result`` when its claim was ``first`` seen with it, and from then on."""
         there: dict[str, _Offer] = {}
         before: _Offer | None = None
         last: _Offer | None = None
         begun = False
-        for (number, _, _), name, offer in self._changes(result, node):
-            # Without versions there is no before and after: what was put last counts.
-            if not begun and number >= first >= 0:
+        for when, name, offer in self._changes(result, node):
+            if not begun and first is not None and _after(when, first):
                 begun, last = True, _foremost(there) or before
                 if last is not None:
                     yield last
@@ -146,6 +147,18 @@ def _inserted(known: tuple[T, ...], item: T, order: Callable[[T], Any]) -> tuple
     if place < len(known) and order(known[place]) == order(item):
         return known
     return (*known[:place], item, *known[place:])
+
+
+def _earliest(when: When) -> tuple[bool, When]:
+    """Orders moments of one claim: by its versions as long as it has some."""
+    return when[0] < 0, when
+
+
+def _after(when: When, first: When) -> bool:
+    """Whether a slice changed after the claim was seen: no two objects have one version, and what was observed at once
+    was there together.
+    """
+    return when[0] >= first[0] if first[0] >= 0 else when[:2] > first[:2]
 
 
 def _itself(when: When) -> When:
