@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from webhook.admission.action import Answer, stopped_by
 from webhook.admission.decide import Verdict
-from webhook.facts.change import Change, released, smallest_changes
+from webhook.facts.change import released, smallest_changes
 from webhook.facts.drivers import claim_drivers
 from webhook.facts.interval import NodeFit, interval
 from webhook.facts.pod_needs import wanted_claims
 from webhook.kube.claims import Claim
 from webhook.kube.core import Pod
-from webhook.kube.quantity import of_resource
 from webhook.kube.snapshot import Snapshot
 from webhook.ledger.book import Book
+from webhook.ledger.views import change_json
 
 Tree = dict[str, Any]
 
@@ -65,22 +65,12 @@ def would_fit(
         "fit": good[:_MOST_NAMES],
         "here": node in good,
         "why": dict(Counter(rule for fit in fits for rule in _rules(fit)).most_common()),
-        "smallestChange": [_change(each) for each in changes],
+        "smallestChange": [change_json(each) for each in changes],
     }
 
 
 def _rules(fit: NodeFit) -> list[str]:
     return [] if fit.fits else sorted({reason.rule for reason in fit.reasons})
-
-
-def _change(change: Change) -> Tree:
-    return {
-        "kind": change.kind,
-        "node": change.node,
-        "claim": change.claim,
-        "resource": change.resource,
-        "amount": of_resource(change.resource, change.amount),
-    }
 
 
 def _wanted(verdict: Verdict, answer: Answer) -> tuple[tuple[Claim, ...], Pod | None]:

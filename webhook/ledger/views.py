@@ -188,7 +188,7 @@ def fit_view(book: Book, snapshot: Snapshot, claims: Sequence[Claim], now: datet
     return {
         "verdict": answer.verdict,
         "nodes": [_node_fit(fit, fit.reasons) for fit in answer.nodes],
-        "smallestChange": [_change(change) for change in changes],
+        "smallestChange": [change_json(change) for change in changes],
     }
 
 
@@ -221,7 +221,7 @@ def fleet_view(book: Book, snapshot: Snapshot, wanted: Sequence[Wanted], given: 
             }
             for each in placed
         ],
-        "smallestChange": [_change(change) for change in changes],
+        "smallestChange": [change_json(change) for change in changes],
     }
 
 
@@ -234,7 +234,8 @@ def _node_fit(fit: NodeFit, reasons: Sequence[Finding]) -> Json:
     }
 
 
-def _change(change: Change) -> Json:
+def change_json(change: Change) -> Json:
+    """A change that would help, as every command prints it; the amount is canonical text."""
     return {
         "kind": change.kind,
         "node": change.node,
