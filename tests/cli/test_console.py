@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from webhook.cli.console import out, paint, table
 
 ROOT = Path(__file__).parents[2]
-COMMAND = f"{sys.executable} -m webhook.cli"
+COMMAND = f"{shlex.quote(sys.executable)} -m webhook.cli"
 
 
 def shell(line: str) -> tuple[int, str, str]:

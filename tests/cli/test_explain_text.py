@@ -1,6 +1,7 @@
 """What a person reads: from the verdict down to where to look next."""
 
 import json
+import shlex
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_commands_to_look_further_run_as_they_stand(run, example):
     cluster = example / "cluster"
     for review in sorted((example / "reviews").iterdir()):
         tree = json.loads(run("explain", review, "--cluster", cluster, *AT, "-o", "json").out)
-        commands = [each["run"].split() for each in tree["next"]]
+        commands = [shlex.split(each["run"]) for each in tree["next"]]
         assert commands
         for name, *arguments in commands:
             assert name == "allocguard"
