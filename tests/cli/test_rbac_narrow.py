@@ -29,7 +29,7 @@ RULE = st.fixed_dictionaries(
             st.sampled_from(["*", "get", "list", "create", "update", "patch", *NODE_VERBS]), min_size=1, max_size=3
         ),
     },
-    optional={"resourceNames": st.lists(st.sampled_from([GPU, "c1", "*"]), min_size=1, max_size=2)},
+    optional={"resourceNames": st.lists(st.sampled_from([GPU, "c1", "*", ""]), min_size=1, max_size=2)},
 )
 PLACES = st.sampled_from(["", "", "red", "blue"])
 
@@ -66,7 +66,9 @@ def test_nothing_is_shown_where_the_account_has_nothing_of_it(
     for place, group, resource, verb in granted(shown):
         here = [rule for where, rule in held if where in ("", place)]
         if "/" not in resource:
-            assert any(covers(rule, group, resource, verb) for rule in here), (place, resource, verb)
+            # An empty name is that of what is asked without one, and of no object.
+            name = "" if verb in ("create", "list", "watch") else "any"
+            assert any(covers(rule, group, resource, verb, name) for rule in here), (place, resource, verb)
         else:
             # Who has one half of what a status takes is to have both, and nobody else; that of an allocator holds
             # everywhere or not at all.

@@ -2,7 +2,7 @@ import pytest
 
 from tests.facts.roles import DRA, binding_object, role_object, rule, world
 from webhook.facts import rbac
-from webhook.facts.rbac import bound_role, collected, collectors, covers, grants, own_grants, role_rules
+from webhook.facts.rbac import bound_role, collected, collectors, covers, covers_every, grants, own_grants, role_rules
 from webhook.kube.rbac import read_rule
 
 DRIVER = "resourceclaims/driver"
@@ -33,6 +33,24 @@ DRIVER = "resourceclaims/driver"
 )
 def test_what_one_rule_allows(one, verb, name, allowed) -> None:
     assert covers(read_rule(one), DRA, DRIVER, verb, name) is allowed
+
+
+@pytest.mark.parametrize(
+    ("one", "resource", "verb", "every"),
+    [
+        (rule("resourceslices", "*"), "resourceslices", "update", True),
+        (rule("resourceslices", "*", "s1"), "resourceslices", "create", False),
+        # The empty name is that of what is asked without one, and of no object.
+        (rule("resourceslices", "*", ""), "resourceslices", "create", True),
+        (rule("resourceslices", "*", "", "s1"), "resourceslices", "list", True),
+        (rule("resourceslices", "*", ""), "resourceslices", "update", False),
+        (rule("resourceclaims/status", "*", ""), "resourceclaims/status", "update", False),
+        (rule("resourceclaims/binding", "*", ""), "resourceclaims/binding", "update", True),
+        (rule("resourceclaims/binding", "*", "x"), "resourceclaims/binding", "update", False),
+    ],
+)
+def test_what_one_rule_allows_on_every_object(one, resource, verb, every) -> None:
+    assert covers_every(read_rule(one), DRA, resource, verb) is every
 
 
 def test_a_star_before_a_slash_is_no_resource() -> None:

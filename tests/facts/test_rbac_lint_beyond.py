@@ -41,6 +41,10 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("secrets", "*", "gpu-tls", group=""), set()),
         (rule("secrets", "list", "gpu-tls", "", group=""), {"node-write"}),
         (rule("resourceslices", "deletecollection", "s1"), set()),
+        # An empty name is that of what is asked without one.
+        (rule("nodes", "create", "", group=""), {"node-write"}),
+        (rule("nodes", "update patch delete", "", group=""), set()),
+        (rule("nodes", "patch", "", "n1", group=""), {"node-write"}),
         (rule("nodes pods events", "get list watch", group=""), set()),
         (rule("events", "create patch", group=""), set()),
         # R12
@@ -76,9 +80,14 @@ RBAC, ADMISSION, AUTHENTICATION = (
         (rule("daemonsets/status deployments/scale", "update patch", group="apps"), set()),
         (rule("controllerrevisions", "create", group="apps"), set()),
         (rule("jobs", "create", group="my.example"), set()),
-        # Nothing that is made has a name when it is asked whether it may be.
+        # What is made has no name when it is asked whether it may be, or the empty one, but by server-side apply.
         (rule("daemonsets", "create", "plugin", group="apps"), set()),
         (rule("daemonsets", "create update", "plugin", group="apps"), {"token-minting"}),
+        (rule("daemonsets", "create", "", group="apps"), {"token-minting"}),
+        (rule("pods", "create", "", group=""), {"node-write", "token-minting"}),
+        (rule("pods", "create", "p1", group=""), {"node-write"}),
+        (rule("pods", "create patch", "p1", group=""), {"node-write", "token-minting"}),
+        (rule("pods", "*", "p1", group=""), {"node-write", "token-minting"}),
         # R14
         (rule("validatingwebhookconfigurations", "patch", group=ADMISSION), {"guard-write"}),
         (rule("validatingadmissionpolicybindings", "delete", group=ADMISSION), {"guard-write"}),

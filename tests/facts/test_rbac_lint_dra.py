@@ -53,6 +53,9 @@ def test_what_each_profile_needs_is_accepted() -> None:
         ([rule("drivers", "update-device-status", "*")], {"dead-grant"}),
         ([rule("resourceclaims/status", "associated-node:update")], {"dead-grant"}),
         ([status("update"), driver("update", names=["*"])], {"dead-grant", "missing-driver"}),
+        # An empty name is that of a request without one, which neither of the two ever is.
+        ([rule("resourceclaims/status", "patch", ""), driver("patch")], {"missing-driver"}),
+        ([status("update"), driver("update", names=[GPU, ""])], {"dead-grant"}),
         # Either verb has its use, on one of the two.
         (
             [rule("resourceclaims/status resourceclaims/driver", "update associated-node:update")],

@@ -8,7 +8,19 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from webhook.facts.narrow_role import flow, holder_rules
-from webhook.facts.rbac import ARBITRARY, ASSOCIATED, BINDING, CLAIMS, DRA, DRIVER, STATUS, STATUS_VERBS, Grant, covers
+from webhook.facts.rbac import (
+    ARBITRARY,
+    ASSOCIATED,
+    BINDING,
+    CLAIMS,
+    DRA,
+    DRIVER,
+    STATUS,
+    STATUS_VERBS,
+    Grant,
+    covers,
+    covers_every,
+)
 from webhook.facts.rbac_profile import Holder
 from webhook.kube.rbac import (
     ACCOUNT,
@@ -75,8 +87,11 @@ class Narrowest:
         """
 
         def gives(rule: PolicyRule) -> bool:
-            names = ("", *(rule.resource_names if "/" in resource else ()))
-            return any(covers(rule, group, resource, verb, name) for verb in verbs for name in names)
+            if "/" not in resource:
+                return any(covers_every(rule, group, resource, verb) for verb in verbs)
+            return any(
+                covers(rule, group, resource, verb, name) for verb in verbs for name in ("", *rule.resource_names)
+            )
 
         return {each.namespace for each in self._grants if gives(each.rule)}
 

@@ -216,7 +216,8 @@ def _row(rule: PolicyRule) -> tuple[str, str]:
     resources = ", ".join(rule.resources)
     if groups:
         resources += f" of {', '.join(each or 'core' for each in rule.api_groups)}"
-    named = f" named {', '.join(rule.resource_names)}" if rule.resource_names else ""
+    names = ", ".join(name or '""' for name in rule.resource_names)
+    named = f" named {names}" if names else ""
     what = "; ".join(filter(None, (resources + named, ", ".join(rule.urls))))
     return one_line(", ".join(rule.verbs)), one_line(what)
 

@@ -19,6 +19,8 @@ STATUS, BINDING, DRIVER = f"{CLAIMS}/status", f"{CLAIMS}/binding", f"{CLAIMS}/dr
 STATUS_VERBS = ("update", "patch")
 ASSOCIATED, ARBITRARY = "associated-node:", "arbitrary-node:"
 NODE_VERBS = tuple(f"{prefix}{verb}" for prefix in (ASSOCIATED, ARBITRARY) for verb in STATUS_VERBS)
+# What is asked for without a name: an object that is made has none that counts yet, the others are about many.
+UNNAMED = frozenset({"create", "list", "watch", "deletecollection"})
 
 # Beside the role that is written, how many rules are looked at, in how many roles and bindings: it must cost the same
 # in any cluster.
@@ -58,6 +60,14 @@ def covers(rule: PolicyRule, group: str, resource: str, verb: str, name: str = "
         and names_resource(rule, resource)
         and (not rule.resource_names or name in rule.resource_names)
     )
+
+
+def covers_every(rule: PolicyRule, group: str, resource: str, verb: str) -> bool:
+    """As :func:`covers`, on whatever object it is. An empty name among those of a rule is that of requests without one,
+    and of no object: those that ``UNNAMED`` are asked with, and those for ``resourceclaims/binding``.
+    """
+    unnamed = resource == BINDING or (verb in UNNAMED and "/" not in resource)
+    return (unnamed or not rule.resource_names) and covers(rule, group, resource, verb)
 
 
 def names_resource(rule: PolicyRule, resource: str) -> bool:

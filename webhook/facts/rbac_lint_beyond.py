@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 
 from webhook.facts.narrow_role import flow, holder_rules, within
-from webhook.facts.rbac import CLAIMS, DRA, SLICES, Placed, names_resource
+from webhook.facts.rbac import CLAIMS, DRA, SLICES, UNNAMED, Placed, names_resource
 from webhook.facts.rbac_lint_dra import TEMPLATES, grants_any
 from webhook.facts.rbac_profile import Holder, listed
 from webhook.kube.finding import Finding
@@ -19,8 +19,9 @@ from webhook.kube.snapshot import Snapshot
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 # A connection is a write, whatever the verb: with get one may run commands, too.
 _CONNECTS = ("get", *WRITES)
-# A collection is deleted without a name, and a list or watch by name gives no more than that object.
-_UNNAMED = frozenset({"list", "watch", "deletecollection"})
+# A collection is deleted without a name, and a list or watch by name gives no more than that object; what is created
+# below an object (``pods/exec``) has that one's name.
+_MANY = UNNAMED - {"create"}
 _IMPERSONATED = {
     "": ("users", "groups", "serviceaccounts"),
     "authentication.k8s.io": ("uids", "userextras"),
@@ -146,7 +147,7 @@ def beyond(placed: Placed, holder: Holder, snapshot: Snapshot, full: Collection[
             continue
         if (power.drivers_only and holder.allocates) or (power.cluster and not placed.everywhere):
             continue
-        verbs = _verbs(rule, _of_objects(power.verbs) if _named(rule) else power.verbs)
+        verbs = _verbs(rule, _asked(rule, power.verbs))
         resources = [each for each in power.resources if names_resource(rule, each)] if verbs else []
         if resources:
             yield _finding(power.rule, placed, verbs, resources, power.why, holder)
@@ -198,8 +199,7 @@ def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Fin
     driving = {namespace for namespace, _ in (*snapshot.writers, holder.account)} - {""}
     if not placed.everywhere and placed.namespace not in driving:
         return
-    # What is made has no name yet when the API server asks whether it may be: a rule with names lets nobody make it.
-    if creates and names_resource(rule, "pods") and not rule.resource_names:
+    if creates and names_resource(rule, "pods") and _makes(rule):
         why = "a pod with a driver's account, on a node of its choice, has a token for that node"
         yield _finding("rbac-token-minting", placed, ["create"], ["pods"], why, holder)
     makers = [
@@ -209,7 +209,7 @@ def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Fin
         for each in resources
         if names_resource(rule, each)
     ]
-    verbs = [verb for verb in _verbs(rule, _TEMPLATE_VERBS) if verb != "create" or not rule.resource_names]
+    verbs = [verb for verb in _verbs(rule, _TEMPLATE_VERBS) if verb != "create" or _makes(rule)]
     if makers and verbs:
         why = "it makes pods with a driver's account, on nodes of its choice, which have tokens for these nodes"
         yield _finding("rbac-token-minting", placed, verbs, makers, why, holder)
@@ -241,8 +241,18 @@ def _named(rule: PolicyRule) -> bool:
     return bool(rule.resource_names) and "" not in rule.resource_names
 
 
-def _of_objects(verbs: Collection[str]) -> list[str]:
-    return [verb for verb in verbs if verb not in _UNNAMED]
+def _makes(rule: PolicyRule) -> bool:
+    """Whether ``rule``, which has the verb, lets objects be made. What is made has no name yet when the API server asks
+    whether it may be, but for what server-side apply makes: that has one, and is asked for as a patch too.
+    """
+    return not _named(rule) or bool(_verbs(rule, ("patch",)))
+
+
+def _asked(rule: PolicyRule, verbs: Collection[str]) -> list[str]:
+    """Those of ``verbs`` that may be asked with a name that ``rule`` holds for; an empty one is that of no object."""
+    if _named(rule):
+        return [verb for verb in verbs if verb not in _MANY]
+    return [verb for verb in verbs if verb in UNNAMED or rule.resource_names != ("",)]
 
 
 def _finding(name: str, placed: Placed, verbs: list[str], resources: list[str], why: str, holder: Holder) -> Finding:

@@ -19,7 +19,7 @@ from webhook.facts.rbac import (
     STATUS,
     STATUS_VERBS,
     Placed,
-    covers,
+    covers_every,
     names_resource,
 )
 from webhook.facts.rbac_profile import NODE_LOCAL, Holder, listed
@@ -123,7 +123,7 @@ def other_driver(placed: Placed, holder: Holder) -> Iterator[Finding]:
     own = holder.drivers
     if not grants_any(rule, DRIVER, NODE_VERBS) or not (own or not holder.drives):
         return
-    others = [name for name in rule.resource_names if name not in own and name != "*"]
+    others = [name for name in rule.resource_names if name not in own and name not in ("", "*")]
     if not others:
         return
     has = f"{DRIVER} of {listed(others)} for {holder.told}"
@@ -174,6 +174,9 @@ def dead_grant(placed: Placed, holder: Holder | None) -> Iterator[Finding]:
     if "*" in rule.resource_names:
         needs = 'names in full: "*" among resourceNames is a name like any other and grants nothing'
         yield _dead(f"{placed.path}.resourceNames", '"*" in resourceNames', needs, holder)
+    if "" in rule.resource_names and DRIVER in rule.resources:
+        needs = f"names in full: {DRIVER} is asked for by the name of a driver, so an empty one grants nothing"
+        yield _dead(f"{placed.path}.resourceNames", "an empty name in resourceNames", needs, holder)
     living = [each for each in rule.resources if each not in nothing]
     verbs = [verb for verb in rule.verbs if living and not any(_alive(verb, each) for each in living)]
     if verbs:
@@ -227,7 +230,7 @@ def missing_driver(rules: Sequence[Placed], holder: Holder, path: str) -> Iterat
 
 def _missing_of(rules: Sequence[Placed], holder: Holder, path: str) -> Iterator[Finding]:
     granted = [each.rule for each in rules]
-    status = {verb for verb in STATUS_VERBS if any(covers(rule, DRA, STATUS, verb) for rule in granted)}
+    status = {verb for verb in STATUS_VERBS if any(covers_every(rule, DRA, STATUS, verb) for rule in granted)}
     named = {
         verb
         for verb in STATUS_VERBS
@@ -239,7 +242,7 @@ def _missing_of(rules: Sequence[Placed], holder: Holder, path: str) -> Iterator[
         yield _missing(path, has, needs, holder, named)
     if holder.allocates and not holder.drives:
         everywhere = [each.rule for each in rules if each.everywhere]
-        bound = {verb for verb in STATUS_VERBS if any(covers(rule, DRA, BINDING, verb) for rule in everywhere)}
+        bound = {verb for verb in STATUS_VERBS if any(covers_every(rule, DRA, BINDING, verb) for rule in everywhere)}
         if not named:
             yield from _apart(path, status, bound, "", BINDING, holder)
         return
