@@ -270,6 +270,39 @@ def test_an_object_of_a_file_that_has_a_version_no_more_begins_a_history_too(tmp
     assert "ResourceClaim/ns/a without a version, after version 5" in log[0]["message"]
 
 
+@pytest.mark.parametrize("back", [5, 8])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_comes_back_from_before_it_was_gone_begins_a_history_too(tmp_path, back, restarted):
+    log = []
+    with journal(tmp_path, log=log) as told_to:
+        told_to.put(claim("a", 5))
+        told_to.gone(claim("a", 8))
+        assert told_to.flush()
+        if not restarted:
+            told_to.put(claim("a", back))
+    if restarted:
+        with journal(tmp_path, log=log) as told_to:
+            told_to.put(claim("a", back))
+    assert told(tmp_path) == [("put", "a", str(back))]
+    assert f"ResourceClaim/ns/a at version {back}, after it was gone at version 8" in log[0]["message"]
+
+
+def test_what_is_made_again_under_its_name_goes_on(tmp_path):
+    with journal(tmp_path) as told_to:
+        told_to.put(claim("a", 5))
+        told_to.gone(claim("a", 8))
+        told_to.gone(claim("a", 8))
+        told_to.put(claim("a", 9))
+        told_to.whole("ResourceClaim", [])
+        told_to.whole("ResourceClaim", [])
+        told_to.put(claim("a", 10))
+    history = read_history(tmp_path)
+    assert [(each.type, each.resource_version) for each in history.events] == [
+        ("put", "5"), ("gone", "8"), ("put", "9"), ("gone", "9"), ("put", "10")
+    ]  # fmt: skip
+    assert history.gaps == []
+
+
 def _histories(folder):
     """The events of each segment."""
     for path in segments(folder):

@@ -15,8 +15,8 @@ def entry(name, content=b"1", data=b"{}"):
     return Entry("event", data, ("Pod", "ns", name), Latest(f"uid-{name}", "1", content))
 
 
-def gone(name):
-    return Entry("event", b'{"gone":1}', ("Pod", "ns", name), None)
+def gone(name, version="2"):
+    return Entry("event", b'{"gone":1}', ("Pod", "ns", name), Latest(f"uid-{name}", version, b""))
 
 
 @pytest.fixture
@@ -33,7 +33,8 @@ def test_what_was_added_is_there_when_it_is_opened_again(segment):
     again = Segment(segment.path)
     assert (again.count, again.digest) == (segment.count, segment.digest)
     assert [(row.seq, row.data) for row in again.rows()] == [(1, b"{}"), (2, b"{}"), (3, b'{"gone":1}')]
-    assert again.latest(("Pod", "ns", "a")) is None
+    assert again.latest(("Pod", "ns", "a")) == Latest("uid-a", "2", b"")
+    assert again.keys("Pod") == [("Pod", "ns", "b")]
     assert again.latest(("Pod", "ns", "b")) == Latest("uid-b", "1", b"1")
     assert again.keys("Pod") == [("Pod", "ns", "b")]
     again.close()
@@ -91,6 +92,24 @@ def test_one_that_goes_on_begins_with_what_is_not_gone_and_the_last_release(segm
     second.append([entry("d")])
     assert [row.carried for row in second.rows()] == [True, True, True, False]
     second.close()
+
+
+def test_what_went_is_known_as_long_as_the_segment_is_there_in_which_it_did(segment, tmp_path):
+    segment.append([entry("a"), gone("a", "7"), entry("b")])
+    made = [segment]
+    for number in (2, 3, 4):
+        if number == 4:
+            segment.path.unlink()
+        made.append(Segment.make(tmp_path, number, NOW, made[-1]))
+        assert [row.data for row in made[-1].rows()] == [b"{}"] * (number - 1)
+        assert made[-1].latest(("Pod", "ns", "a")) == (Latest("uid-a", "7", b"") if number < 4 else None)
+        made[-1].append([entry(f"new-{number}"), entry("c"), gone("c")])
+    assert [made[-1].latest(("Pod", "ns", name)) for name in ("b", "c")] == [
+        Latest("uid-b", "1", b"1"),
+        Latest("uid-c", "2", b""),
+    ]
+    for each in made[1:]:
+        each.close()
 
 
 def test_one_that_was_being_made_when_the_process_ended_is_no_segment(segment, tmp_path):

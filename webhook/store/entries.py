@@ -22,9 +22,10 @@ _BUSY: Final = frozenset({"Node", "Pod"})
 
 
 class EarlierError(Exception):
-    """An object is told in a state from before its last one, by its version: the store of the cluster was put back to
-    an earlier one, and hands out versions a second time. Or, in files, without a version where it had one, which nobody
-    could put in order. ``before`` is how many of what was told come before that.
+    """An object is told in a state from before its last one, by its version, or from before it was gone: the store of
+    the cluster was put back to an earlier one, and hands out versions a second time. Or, in files, it was removed and
+    put back, or is without a version where it had one, which nobody could put in order. ``before`` is how many of what
+    was told come before that.
     """
 
     def __init__(self, what: str) -> None:
@@ -109,18 +110,18 @@ class _Held:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._new: dict[Key, Latest | None] = {}
+        self._new: dict[Key, Latest] = {}
 
     def get(self, key: Key) -> Latest | None:
-        return self._new[key] if key in self._new else self._segment.latest(key)
+        return self._new.get(key) or self._segment.latest(key)
 
-    def set(self, key: Key, latest: Latest | None) -> None:
+    def set(self, key: Key, latest: Latest) -> None:
         self._new[key] = latest
 
     def keys(self, kind: str) -> list[Key]:
-        keys = {key: None for key in self._segment.keys(kind) if self._new.get(key, key) is not None}
-        keys |= {key: None for key, latest in self._new.items() if latest is not None and key[0] == kind}
-        return list(keys)
+        new = {key: latest for key, latest in self._new.items() if key[0] == kind}
+        keys = dict.fromkeys((*self._segment.keys(kind), *new))
+        return [key for key in keys if key not in new or not new[key].gone]
 
 
 def _put(obj: Json, observed: datetime, held: _Held) -> Entry | None:
@@ -136,9 +137,11 @@ def _put(obj: Json, observed: datetime, held: _Held) -> Entry | None:
     if known is not None:
         if known.uid == event.uid and known.content == content:
             return None
-        if version(event.resource_version) < version(known.version):
-            now = f"at version {event.resource_version}" if event.resource_version else "without a version"
-            raise EarlierError(f"{'/'.join(filter(None, event.place))} {now}, after version {known.version}")
+        now, then = version(event.resource_version), version(known.version)
+        if now < then or (known.gone and now == then >= 0):
+            said = f"at version {event.resource_version}" if event.resource_version else "without a version"
+            after = f"after {'it was gone at ' if known.gone else ''}version {known.version}"
+            raise EarlierError(f"{'/'.join(filter(None, event.place))} {said}, {after}")
     latest = Latest(event.uid, event.resource_version, content)
     held.set(event.place, latest)
     return Entry("event", encoded(event_json(event)), event.place, latest)
@@ -146,11 +149,12 @@ def _put(obj: Json, observed: datetime, held: _Held) -> Entry | None:
 
 def _gone(key: Key, deleted: str, observed: datetime, held: _Held) -> Entry | None:
     known = held.get(key)
-    if known is None:
+    if known is None or known.gone:
         return None
-    held.set(key, None)
-    event = Event("gone", *key, known.uid, deleted or known.version, observed, "", None)
-    return Entry("event", encoded(event_json(event)), key, None)
+    latest = Latest(known.uid, deleted or known.version, b"")
+    held.set(key, latest)
+    event = Event("gone", *key, latest.uid, latest.version, observed, "", None)
+    return Entry("event", encoded(event_json(event)), key, latest)
 
 
 def _content(kept: Json) -> bytes:

@@ -69,16 +69,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """What was last written of an object: its UID, resource version, and a digest of its content."""
+    """What was last written of an object: its UID, resource version, and a digest of its content. Without content it
+    is gone, and the version is that of its going.
+    """
 
     uid: str
     version: str
     content: bytes
 
+    @property
+    def gone(self) -> bool:
+        """Whether the object is there no more."""
+        return not self.content
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row to add. ``key`` (kind, namespace, name) is the object that it is about; ``latest`` None: it is gone."""
+    """A row to add. ``key`` (kind, namespace, name) is the object that it is about, ``latest`` what is known of it."""
 
     kind: RowKind
     data: bytes
@@ -137,7 +144,8 @@ class Segment:
     @staticmethod
     def make(folder: Path, number: int, now: datetime, after: Segment | None) -> Segment:
         """A new segment of ``folder``. It begins with what ``after``, the one before, last has of every object that is
-        not gone, so that it can be read without it, and holds the digest at which ``after`` ends.
+        not gone, so that it can be read without it, and holds the digest at which ``after`` ends. It knows what went
+        in a segment that is there still, since that one is read with it.
         """
         path, making = folder / f"{number:08d}.journal", folder / f"{number:08d}.making"
         remove(making)
@@ -148,6 +156,8 @@ class Segment:
             db.execute("INSERT INTO segment VALUES (?, ?, ?)", (number, begun, previous))
             if after is not None:
                 _insert(db, 0, _first(begun, previous), after.living(), carried=True)
+                oldest = number_of(segments(folder)[0])
+                db.executemany("INSERT INTO latest VALUES (?, ?, ?, ?, ?, ?, ?)", after._ended(oldest))
             db.execute("COMMIT")
         finally:
             db.close()
@@ -172,7 +182,7 @@ class Segment:
         self.count, self.digest = count, digest
 
     def latest(self, key: Key) -> Latest | None:
-        """What was last written of the object (kind, namespace, name); None where it is gone, or was never there."""
+        """What was last written of the object (kind, namespace, name), or that it is gone; None where nothing was."""
         found = self._db.execute(
             "SELECT uid, version, content FROM latest WHERE kind = ? AND namespace = ? AND name = ?", key
         ).fetchone()
@@ -180,18 +190,31 @@ class Segment:
 
     def keys(self, kind: str) -> list[Key]:
         """The keys of all objects of ``kind`` that are not gone."""
-        return self._db.execute("SELECT kind, namespace, name FROM latest WHERE kind = ?", (kind,)).fetchall()
+        sql = "SELECT kind, namespace, name FROM latest WHERE kind = ? AND content != x''"
+        return self._db.execute(sql, (kind,)).fetchall()
 
     def living(self) -> Iterator[Entry]:
         """What was last written of every object that is not gone, and of the release, in the order of writing."""
         rows = self._db.execute(
             "SELECT row.kind, data, latest.kind, namespace, name, uid, version, content"
-            " FROM row LEFT JOIN latest USING (seq)"
-            " WHERE latest.seq IS NOT NULL OR seq = (SELECT max(seq) FROM row WHERE kind = 'release') ORDER BY seq"
+            " FROM row LEFT JOIN latest ON row.seq = latest.seq AND content != x''"
+            " WHERE latest.seq IS NOT NULL OR row.seq = (SELECT max(seq) FROM row WHERE kind = 'release')"
+            " ORDER BY row.seq"
         )
         for kind, data, about, namespace, name, *latest in rows:
             known = about is not None
             yield Entry(kind, data, (about, namespace, name) if known else None, Latest(*latest) if known else None)
+
+    def _ended(self, oldest: int) -> sqlite3.Cursor:
+        """What went in the segments from number ``oldest`` up to this one, as the next keeps it: with the number of the
+        segment, below zero, in place of a row of its own.
+        """
+        sql = (
+            "SELECT * FROM (SELECT kind, namespace, name, uid, version, content,"
+            " CASE WHEN seq > 0 THEN -(SELECT number FROM segment) ELSE seq END AS went"
+            " FROM latest WHERE content = x'') WHERE went <= ?"
+        )
+        return self._db.execute(sql, (-oldest,))
 
     def rows(self) -> Iterator[Row]:
         """All rows in order, each checked against the digest of those before it."""
@@ -257,9 +280,7 @@ def _insert(
         count += 1
         digest = _chained(digest, count, entry.kind, carried, entry.data)
         db.execute("INSERT INTO row VALUES (?, ?, ?, ?, ?)", (count, entry.kind, carried, entry.data, digest))
-        if entry.key is not None and entry.latest is None:
-            db.execute("DELETE FROM latest WHERE kind = ? AND namespace = ? AND name = ?", entry.key)
-        elif entry.key is not None and entry.latest is not None:
+        if entry.key is not None and entry.latest is not None:
             known = entry.latest
             values = (*entry.key, known.uid, known.version, known.content, count)
             db.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?, ?, ?)", values)
