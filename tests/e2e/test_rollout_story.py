@@ -66,11 +66,15 @@ class Story:
 
     def run(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         """What ``allocguard`` prints, or complains of where it prints nothing; it ends with one of ``codes``."""
-        command = [sys.executable, "-m", "webhook.cli", *arguments]
-        environment = {**os.environ, "KUBECONFIG": str(self._access), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = self.ran(*arguments)
         assert done.returncode in codes, (arguments, done.returncode, done.stdout, done.stderr)
         return done.stdout.strip() or done.stderr.strip()
+
+    def ran(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``allocguard`` with these arguments, once it has ended."""
+        command = [sys.executable, "-m", "webhook.cli", *arguments]
+        environment = {**os.environ, "KUBECONFIG": str(self._access), "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     def rollout(self, command: str, *arguments: str, code: int = 0) -> str:
         """``allocguard rollout`` about the driver."""
@@ -83,9 +87,9 @@ class Story:
 
     def failed(self) -> set[str]:
         """The gates of the promotion that have not passed, by ``rollout check``."""
-        report: Json = json.loads(self.run("rollout", "check", self.name, "-o", "json", codes=(0, 1)))
-        found = {gate["name"] for gate in report["gates"] if gate["passed"] is False}
-        self.rollout("check", code=1 if found else 0)
+        done = self.ran("rollout", "check", self.name, "-o", "json")
+        found = {gate["name"] for gate in json.loads(done.stdout)["gates"] if gate["passed"] is False}
+        assert done.returncode == bool(found), done
         return found
 
     def stored(self) -> Json:
