@@ -67,15 +67,21 @@ def account(cluster: Cluster) -> str:
 
 
 @contextmanager
-def kubelet(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Ends the pods of ``namespace`` that are deleted, as kubelets do: bound ones stay without."""
+def kubelet(cluster: Cluster, namespace: str, starts: bool = False) -> Iterator[None]:
+    """Ends the pods of ``namespace`` that are deleted, as kubelets do: bound ones stay without. With ``starts`` it says
+    of those that are bound that they are ready, and runs none.
+    """
     over = threading.Event()
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
     def run() -> None:
         while not over.wait(0.5):
             for pod in members(cluster.as_admin.get(path("Pod", namespace=namespace)).get("items")):
+                name = pod["metadata"]["name"]
                 if "deletionTimestamp" in pod["metadata"]:
-                    cluster.as_admin.gone(path("Pod", pod["metadata"]["name"], namespace), gracePeriodSeconds="0")
+                    cluster.as_admin.gone(path("Pod", name, namespace), gracePeriodSeconds="0")
+                elif starts and pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                    cluster.as_admin.patch(path("Pod", name, namespace, "status"), {"status": ready}, kind="strategic")
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -47,20 +47,26 @@ def fails(printed: str) -> bool:
     return printed.startswith("Error ")
 
 
-def follow(page: str, cluster: Cluster, folder: Path) -> None:
-    """Do what the page says, in ``folder`` and on ``cluster``; what comes out is what is shown, and nothing else."""
-    ports = {"8443": str(free_port()), "9443": str(free_port())}
+def surroundings(cluster: Cluster, folder: Path, serving: str = "") -> dict[str, str]:
+    """The environment of who works through a page as administrator of ``cluster``: `allocguard` is on the path, made in
+    ``folder``, and serves with the arguments ``serving`` beside its own.
+    """
     (folder / "bin").mkdir()
     command = folder / "bin" / "allocguard"
-    # Ports of its own: tests run beside each other.
     command.write_text(
-        f'#!/bin/sh\nif [ "$1" = serve ]; then set -- "$@" --port={ports["8443"]} --metrics-port={ports["9443"]}; fi\n'
-        f'exec "{sys.executable}" -m webhook.cli "$@"\n'
+        f'#!/bin/sh\nif [ "$1" = serve ]; then set -- "$@" {serving}; fi\nexec "{sys.executable}" -m webhook.cli "$@"\n'
     )
     command.chmod(0o755)
     access = cluster.plane.kubeconfig("page", "system:masters")
     environment = {"PATH": f"{folder}/bin:/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-    environment |= {"KUBECONFIG": str(access), "HOME": str(folder)}
+    return environment | {"KUBECONFIG": str(access), "HOME": str(folder)}
+
+
+def follow(page: str, cluster: Cluster, folder: Path) -> None:
+    """Do what the page says, in ``folder`` and on ``cluster``; what comes out is what is shown, and nothing else."""
+    ports = {"8443": str(free_port()), "9443": str(free_port())}
+    # Ports of its own: tests run beside each other.
+    environment = surroundings(cluster, folder, f"--port={ports['8443']} --metrics-port={ports['9443']}")
     told = folder / "stderr"
     with told.open("w") as stderr:
         shell = subprocess.Popen(
