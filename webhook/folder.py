@@ -12,6 +12,8 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
 from webhook.kube.documents import MAX_BYTES
 
@@ -69,10 +71,19 @@ def read(path: str, named: bool = False) -> bytes:
         if sys.stdin is None:
             raise OSError(errno.EBADF, "is closed", path)
         return sys.stdin.buffer.read(MAX_BYTES + 1)
-    with open(path, "rb", opener=None if named else _at_once) as file:
-        if not named and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", path)
+    with open(path, "rb") if named else regular(path) as file:
         return file.read(MAX_BYTES + 1)
+
+
+def regular(path: str | Path, buffering: int = -1) -> BinaryIO:
+    """The file at ``path``, opened to be read; ``buffering`` as for ``open``. Never waits: a pipe or a device is
+    refused. Raises OSError.
+    """
+    file: BinaryIO = open(path, "rb", buffering, opener=_at_once)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return file
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -183,6 +183,24 @@ def test_what_keeps_it_from_reading_is_told_once_and_in_readyz(tmp_path: Path) -
     assert play(path, steps).told[0] == f"{path}: cannot be read: is a directory"
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_keeps_nobody_waiting(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "audit.log"
+    make(path)
+
+    async def steps(reader: Reader) -> None:
+        assert reader.log.checks() == [("audit log", True, f"ok, but {path}: cannot be read: is no regular file")]
+        path.unlink()
+        append(path, "one\n")
+        async with asyncio.timeout(10):
+            while "but" in reader.log.checks()[0][2]:
+                await asyncio.sleep(0.005)
+        append(path, "two\n")
+        await reader.until(b"two")
+
+    play(path, steps)
+
+
 def test_a_file_that_goes_is_told_and_the_next_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_text("")

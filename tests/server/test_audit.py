@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,10 @@ def test_refusals_are_told_once_a_minute(served: Served, monkeypatch: pytest.Mon
 def test_a_token_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(BadTokenFileError, match="cannot be read: no such file"):
         read_token(tmp_path / "none")
+    # Nobody waits for who may write into it: reviews would wait too.
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadTokenFileError, match="cannot be read: is no regular file"):
+        read_token(tmp_path / "pipe")
     empty = tmp_path / "empty"
     empty.write_text(" \n")
     with pytest.raises(BadTokenFileError, match="has no token"):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from webhook.folder import regular
+
 # Seconds between looks, and until what nobody takes is offered again.
 LOOK, AGAIN = 0.5, 0.5
 # Read at once, and the longest line: an event has one request and one answer, each below the API server's own limit.
@@ -76,7 +78,7 @@ class AuditLog:
 
     def _open(self) -> BinaryIO:
         # Not buffered: the end of the file moves.
-        file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - it is kept
+        file = regular(self._path, buffering=0)
         self._begun, self._skipping = b"", False
         if self._first and (size := os.fstat(file.fileno()).st_size):
             file.seek(size - 1)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from webhook.folder import regular
 from webhook.kube.audit import API_VERSION
 from webhook.telemetry.log import Log
 
@@ -52,7 +53,7 @@ class BadTokenFileError(Exception):
 def read_token(file: Path) -> bytes:
     """The token that ``file`` holds. Raises BadTokenFileError."""
     try:
-        with file.open("rb") as stream:
+        with regular(file) as stream:
             token = stream.read(MAX_TOKEN + 1).strip()
     except OSError as error:
         raise BadTokenFileError(f"{file}: cannot be read: {(error.strerror or str(error)).lower()}") from error
