@@ -17,6 +17,7 @@ from pathlib import Path
 # Below the range that the kernel takes ports of outgoing connections from, so that none of those is in the way.
 PORTS = range(20000, 30000)
 _PDEATHSIG = 1
+_SELDOM = 0.2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _ports = itertools.cycle(range(os.getpid() % len(PORTS), os.getpid() % len(PORTS) + len(PORTS)))
@@ -162,16 +163,23 @@ def check() -> None:
         process.check()
 
 
+def pause(since: float, every: float = 0.05) -> None:
+    """Sleep ``every`` seconds before one asks again, and longer the longer one has asked, ``since`` that moment of the
+    monotonic clock: to ask takes the time of those who are waited for.
+    """
+    time.sleep(max(every, min((time.monotonic() - since) / 8, _SELDOM)))
+
+
 def until(condition: object, within: float, what: str) -> None:
     """Wait until ``condition()`` holds; raises Died, or TimeoutError with the log of what runs."""
     assert callable(condition)
-    end = time.monotonic() + within
+    start = time.monotonic()
     while not condition():
         check()
-        if time.monotonic() > end:
+        if time.monotonic() > start + within:
             logs = "\n".join(f"--- {process.name}\n{process.tail(15)}" for process in running())
             raise TimeoutError(f"{what}: not within {within} s\n{logs}")
-        time.sleep(0.05)
+        pause(start)
 
 
 def _die_with_parent() -> None:

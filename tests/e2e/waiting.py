@@ -18,7 +18,7 @@ def eventually(ask: Callable[[], T], within: float = 30, every: float = 0.05) ->
     An AssertionError or an ApiError of ``ask`` means not yet. Raises AssertionError with the last answer when the time
     is up, and ``processes.Died`` at once when a process of the control plane has ended.
     """
-    end = time.monotonic() + within
+    start = time.monotonic()
     while True:
         problem: Exception | None = None
         answer: object = None
@@ -30,9 +30,9 @@ def eventually(ask: Callable[[], T], within: float = 30, every: float = 0.05) ->
         except (AssertionError, ApiError) as error:
             problem = error
         processes.check()
-        if time.monotonic() > end:
+        if time.monotonic() > start + within:
             raise AssertionError(f"not within {within} s: last {answer if problem is None else problem!r}") from problem
-        time.sleep(every)
+        processes.pause(start, every)
 
 
 def steady(ask: Callable[[], T], during: float) -> T:
