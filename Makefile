@@ -38,8 +38,8 @@ lint: $(READY) ## style, types, layers, shipped policies and their cases
 	$(BIN)/allocguard policy lint
 	$(BIN)/allocguard policy test
 
-bench: $(READY) ## the figures, as a table
-	$(BIN)/python -m tests.bench
+bench: $(READY) ## the figures, as a table; FIGURES='ledger writers' for some of them
+	$(BIN)/python -m tests.bench $(FIGURES)
 
 wheel: $(READY) ## dist/allocguard-*.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

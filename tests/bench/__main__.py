@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +25,15 @@ ROUNDS, SECONDS, CONNECTIONS = 7, 1.0, 8
 # Numbers of the bodies: the claims with an even one wait to be allocated.
 BODIES = range(0, 100, 2)
 NODES = 5_000
+# Figures that take minutes, most of them on control planes; each is a command with arguments of its own.
+APART = {
+    "admission [WRITES]": "what the webhook adds to a claim-status write of a real API server",
+    "evidence": "what traces, recording and log of decisions cost, and what is lost when the server ends",
+    "live size|real|burst|latency": "the live view: its size, and how soon it knows",
+    "rbac [ROLES [BINDINGS]]": "the lint of roles in a large cluster",
+    "rollout [PODS]": "what waiting costs, and how fast pods are let go, on real control planes",
+    "scrape [NODES]": "what a scrape costs, and what it costs decisions meanwhile",
+}
 
 
 def row(what: str, figure: str, goal: str = "") -> None:
@@ -53,6 +63,9 @@ def server(folder: Path, kind: str, core: int) -> Iterator[int]:
 
 def over_https(folder: Path, core: int) -> None:
     """Throughput of the guard against the same server that only decodes and allows, and the tail of slices."""
+    (folder / "cluster").mkdir()
+    with (folder / "cluster" / "fleet.json").open("w") as file:
+        json.dump({"apiVersion": "v1", "kind": "List", "items": list(fleet.cluster(100))}, file)
     reviews = {"pod": fleet.pod_review, "128-device slice": fleet.slice_review}
     bodies = {
         what: [json.dumps(made(number), separators=(",", ":")).encode() + b"\n" for number in BODIES]
@@ -83,7 +96,7 @@ def over_https(folder: Path, core: int) -> None:
     row(f"128-device slice review, {CONNECTIONS} connections: p99", f"{statistics.median(tails) * 1000:.1f} ms")
 
 
-def loading(folder: Path) -> None:
+def loading(folder: Path, core: int) -> None:
     """Time and memory of reading a large cluster, in a process of its own."""
     items = [obj for obj in fleet.cluster(NODES) if obj["kind"] in ("Node", "ResourceSlice")]
     path = folder / "large.json"
@@ -116,24 +129,40 @@ def load_once(path: str) -> None:
     print(json.dumps(told))  # noqa: T201
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--load"]:
-        load_once(sys.argv[2])
+FIGURES: dict[str, tuple[Callable[[Path, int], None], str]] = {
+    "https": (over_https, "reviews a second over HTTPS, against a server that only decodes and allows"),
+    "loading": (loading, f"time and memory of reading {NODES:,} nodes from a file"),
+    "decisions": (lambda folder, core: decisions.main(), "what a decision costs, by the size of the cluster"),
+    "writers": (lambda folder, core: writers.main(), "what it costs a decision to ask who writes"),
+    "ledger": (lambda folder, core: ledger.main(), "replay and journal, events a second, and the memory of charges"),
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Print the figures that are named, or all."""
+    names = "\n".join(f"  {name:<10} {about}" for name, (_, about) in FIGURES.items())
+    apart = "\n".join(f"  python -m tests.bench.{name}\n{'':<13}{about}" for name, about in APART.items())
+    parser = argparse.ArgumentParser(
+        "python -m tests.bench",
+        description="Measures, and prints the figures as a table beside their goals. Nothing passes or fails.",
+        epilog=f"figures:\n{names}\n\ncommands of their own, for minutes or with a control plane:\n{apart}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="those to print; default: all")
+    parser.add_argument("--load", help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    if asked.load is not None:
+        load_once(asked.load)
         return
+    if unknown := [name for name in asked.figures if name not in FIGURES]:
+        parser.error(f"there is no figure {unknown[0]!r}, needs one of {', '.join(FIGURES)}")
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     if len(cores) > 1:
         os.sched_setaffinity(0, set(cores[1:]))
     with tempfile.TemporaryDirectory(prefix="allocguard-bench-") as name:
-        folder = Path(name)
-        (folder / "cluster").mkdir()
-        with (folder / "cluster" / "fleet.json").open("w") as file:
-            json.dump({"apiVersion": "v1", "kind": "List", "items": list(fleet.cluster(100))}, file)
-        over_https(folder, cores[0])
-        loading(folder)
-    decisions.main()
-    writers.main()
-    ledger.main()
+        for figure in asked.figures or FIGURES:
+            FIGURES[figure][0](Path(name), cores[0])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
