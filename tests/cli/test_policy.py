@@ -141,6 +141,9 @@ def test_writers_are_exported_as_objects_that_kubectl_takes(run, rollouts):
     assert all(line.startswith("# ") for line in comment.splitlines())
     assert "slices of gpu.example: policy slice-writers" in comment
     assert "Not in it: takeover (writer.takeoverProblems)" in comment
+    told = " ".join(line.removeprefix("# ") for line in comment.splitlines())
+    assert "writer.sliceProblems != []): needs nothing, as what it passes by breaks none of these rules." in told
+    assert "write it into each policy" not in told
     as_json = run("policy", "export-vap", "--cluster", rollouts, "-o", "json")
     assert json.loads(as_json.out) == {"apiVersion": "v1", "kind": "List", "items": objects}
     assert "allocguard: Not in it: takeover" in as_json.err
@@ -149,7 +152,10 @@ def test_writers_are_exported_as_objects_that_kubectl_takes(run, rollouts):
 def test_what_an_edited_policy_says_beyond_it_is_named(run, edited, rollouts):
     file = edited / "slice-writers.yaml"
     asked = "slice.changed || slice.lifetimeChanged || slice.deleted\n"
-    more = "  - {name: no-lab, expression: \"!slice.driver.startsWith('lab-')\"}\n"
+    more = (
+        "  - {name: no-lab, expression: \"!slice.driver.startsWith('lab-')\"}\n"
+        "  - {name: either, expression: 'slice.deleted ? false : slice.changed || writer.sliceProblems != []'}\n"
+    )
     file.write_text(file.read_text().replace("action: Deny", "action: Warn").replace(asked, asked + more))
     with file.open("a") as policy:
         policy.write(
@@ -162,7 +168,9 @@ def test_what_an_edited_policy_says_beyond_it_is_named(run, edited, rollouts):
     actions = [each["spec"].get("validationActions") for each in yaml.safe_load_all(ran.out)]
     assert actions == [None, ["Warn"]] * 2
     comment = " ".join(line.removeprefix("# ") for line in ran.out.splitlines() if line.startswith("#"))
-    assert "Not in it: the match condition no-lab (!slice.driver.startsWith('lab-')): " in comment
+    advice = "write it into each policy where you want it."
+    assert f"Not in it: the match condition no-lab (!slice.driver.startsWith('lab-')): {advice}" in comment
+    assert f"slice.changed || writer.sliceProblems != []): {advice}" in comment
     assert "Not in it: the exception new (OPS-2): it ends at 2999-01-31T00:00:00Z" in comment
     assert "OPS-1" not in comment
 
