@@ -40,6 +40,17 @@ def test_the_pods_tell_where_devices_do_not() -> None:
     assert claim_node(claim_in(snapshot, "c"), snapshot) == "n4"
 
 
+def test_a_pod_that_a_claim_is_reserved_for_and_that_does_not_name_it_tells_nothing() -> None:
+    shelf = slice_of(device("grp"), allNodes=True)
+    held = allocated("c", result(), pods=("p1", "p2"), node_name="")
+    snapshot = world(shelf, held, pod("p1", node_name="n4"), pod("p2", claims=("c",), node_name="n5"))
+    assert claim_node(claim_in(snapshot, "c"), snapshot) == "n5"
+    assert [moved(claim_in(snapshot, "c"), name, snapshot) for name in ("n4", "n5")] == [True, False]
+    alone = world(shelf, held, pod("p1", node_name="n4"))
+    assert claim_node(claim_in(alone, "c"), alone) == ""
+    assert not moved(claim_in(alone, "c"), "n5", alone)
+
+
 def test_pods_are_matched_by_uid_and_by_name_only_without_one() -> None:
     other = pod("p1", container())
     other["metadata"]["uid"] = "another"

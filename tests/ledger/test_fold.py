@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec.structs import replace
 
-from tests.ledger.builders import DRIVER
+from tests.ledger.builders import DRIVER, allocated, device, old, result, slice_of
 from tests.ledger.history import SAYS, START, History
 from webhook.kube.node_ledger import BookedCharge, NodeLedger, Reservation, node_ledger_object
 from webhook.kube.quantity import of_resource
@@ -412,6 +412,27 @@ def test_what_a_published_ledger_has_of_a_claim_goes_with_the_claim_however_late
         len(booked(applied([*others, ledger, created]))) == len(booked(fold([*others, ledger, created], RELEASE))) == 1
     )
     assert len(booked(applied([*others, allocated, ledger]))) == 1
+
+
+def test_a_pod_that_does_not_name_the_claim_takes_no_charge_from_the_node_of_the_one_that_does() -> None:
+    history = History()
+    for name in ("n1", "n2"):
+        history.node(name)
+    history.put(slice_of(device("zone0", old("1", "cpus"), capacity={"cpus": "8"}), pool="net", allNodes=True))
+    history.claim()
+    history.pod("p1")
+    history.pod("p2", claim="another")
+    history.bind("p1", "n1")
+    claim = allocated("c", result("zone0", {"cpus": "2"}, pool="net"), node_name="")
+    claim["status"]["reservedFor"] = [
+        {"resource": "pods", "name": name, "uid": history.objects["Pod", name]["metadata"]["uid"]}
+        for name in ("p2", "p1")
+    ]
+    history.put(claim)
+    history.bind("p2", "n2")
+    ledger = same_in_any_order(history)
+    assert [row[1:3] for row in booked(ledger, "n1")] == [("zone0", "2")]
+    assert booked(ledger, "n2") == []
 
 
 @pytest.mark.parametrize("kind", ["DeviceClass", "Namespace", "ResourceClaimTemplate"])

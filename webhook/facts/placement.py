@@ -71,8 +71,8 @@ def destination(pod: Pod) -> str:
 
 def claim_node(claim: Claim, snapshot: Snapshot, consumer: Pod | None = None) -> str:
     """The node a claim is allocated on: the one its allocation names, else the one node of its devices' slices, else
-    that of ``consumer``, or of the first pod it is reserved for that has one (a claim that :func:`roams`); empty when
-    it is not allocated or nothing tells.
+    that of ``consumer``, or of the first pod using it that has one (a claim that :func:`roams`); empty when it is not
+    allocated or nothing tells.
     """
     if claim.allocation is None:
         return ""
@@ -81,8 +81,17 @@ def claim_node(claim: Claim, snapshot: Snapshot, consumer: Pod | None = None) ->
     nodes = _device_nodes(claim.allocation, snapshot)
     if nodes:
         return nodes.pop() if len(nodes) == 1 else ""
-    pods = [pod for pod in consumers(claim, snapshot) if not pod.terminal] if consumer is None else [consumer]
+    pods = _users(claim, snapshot) if consumer is None else (consumer,)
     return next((name for name in map(destination, pods) if name), "")
+
+
+def _users(claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
+    """The pods that have not ended, for which the claim is reserved and which name it: who writes a claim's status may
+    reserve it for any pod.
+    """
+    for pod in consumers(claim, snapshot):
+        if not pod.terminal and claim.name in pod.claim_names.values():
+            yield pod
 
 
 def roams(claim: Claim, snapshot: Snapshot) -> bool:
@@ -95,7 +104,7 @@ def roams(claim: Claim, snapshot: Snapshot) -> bool:
 
 def moved(claim: Claim, node: str, snapshot: Snapshot) -> bool:
     """Whether a claim that :func:`roams` is charged on another node than ``node`` by now: its pod is bound there."""
-    bound = next((pod.node for pod in consumers(claim, snapshot) if pod.node and not pod.terminal), node)
+    bound = next((pod.node for pod in _users(claim, snapshot) if pod.node), node)
     return bound != node and roams(claim, snapshot)
 
 
