@@ -108,6 +108,26 @@ def test_a_refusal_and_a_gate_that_stays_are_told(monkeypatch: pytest.MonkeyPatc
         asyncio.run(release_pods(api))  # type: ignore[arg-type]  # the same methods
 
 
+def test_what_a_server_elsewhere_puts_back_is_told_and_not_taken_away_for_ever() -> None:
+    class Fought(Server):
+        async def patch(self, path: str, body: Any, kind: str, **params: object) -> Json:
+            self.pod(f"p{len(self.objects)}", GATE)
+            return await super().patch(path, body, kind, **params)
+
+        async def delete(self, path: str, **params: object) -> Json:
+            rule = self.objects[path]
+            return self.put(path, await super().delete(path, **params) and rule)
+
+    api = Fought("v1")
+    api.pod("p0", GATE)
+    with pytest.raises(Unreachable, match=r"with the scheduling gate taken away, .* again, as p\d+; stop the server"):
+        asyncio.run(release_pods(api))  # type: ignore[arg-type]  # the same methods
+    name = rule_name("d.example")
+    api.put(f"{RULES.format('v1')}/{name}", {"metadata": {"name": name}})
+    with pytest.raises(Unreachable, match=f"of the guard taken away, .* again, as {name}; stop the server"):
+        asyncio.run(remove_taints(api))  # type: ignore[arg-type]  # the same methods
+
+
 @pytest.mark.parametrize("version", ["v1", "v1beta2"])
 def test_our_taint_rules_go_in_whichever_version_there_is(version: str) -> None:
     api = Server(version)

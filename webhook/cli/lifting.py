@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -25,18 +26,22 @@ SETTLE = 1.0
 _PAGE, _AT_ONCE = 250, 16
 # Reports in one look; they can be large, and those that are left are there at the next one.
 _REPORTS = 20
+# How often the same is taken away before somebody is said to put it back.
+_AGAIN = 20
 
 
 async def release_pods(api: Api) -> int:
     """Take our scheduling gate from every pod that has it, and from those that get it meanwhile; how many they were.
-    Raises ApiError, and Unreachable when some keep it.
+    Raises ApiError, and Unreachable when some keep it, or others get it again and again.
     """
-    return await _until_none(partial(_gated, api), partial(_ungate, api), "pod", "with the scheduling gate")
+    look, away = partial(_gated, api), partial(_ungate, api)
+    # Pods that are new each have a name of their own: each look that finds some counts.
+    return await _until_none(look, away, "pod", "with the scheduling gate", lambda pod: "")
 
 
 async def remove_taints(api: Api) -> int:
     """Delete our DeviceTaintRules, where there are any in an API server that has them; how many they were. Raises
-    ApiError, and Unreachable when some stay.
+    ApiError, and Unreachable when some stay, or come again and again.
     """
     from webhook.kube.taint_rule import API_GROUP, PLURAL, VERSIONS
 
@@ -50,7 +55,7 @@ async def remove_taints(api: Api) -> int:
 
 async def remove_reports(api: Api) -> int:
     """Delete our reports of the audit scan, where the API server has such kinds; how many they were. Raises ApiError,
-    and Unreachable when some stay.
+    and Unreachable when some stay, or come again and again.
     """
     from webhook.kube.policy_report import FAMILIES
 
@@ -64,11 +69,18 @@ async def remove_reports(api: Api) -> int:
 
 
 async def _until_none(
-    look: Callable[[], Awaitable[list[Json] | None]], away: Callable[[Json], Awaitable[bool]], what: str, which: str
+    look: Callable[[], Awaitable[list[Json] | None]],
+    away: Callable[[Json], Awaitable[bool]],
+    what: str,
+    which: str,
+    same: Callable[[Json], str] = lambda obj: f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}",
 ) -> int:
-    """Have everything that ``look`` finds go ``away`` until two looks have found nothing; how many have gone."""
+    """Have everything that ``look`` finds go ``away`` until two looks have found nothing; how many have gone. What is
+    the ``same`` to somebody is put back where it is found too often.
+    """
     gone, quiet, end = 0, False, time.monotonic() + PATIENCE
     places = asyncio.Semaphore(_AT_ONCE)
+    times: Counter[str] = Counter()
 
     async def one(obj: Json) -> bool:
         async with places:
@@ -81,6 +93,13 @@ async def _until_none(
         done = sum(await asyncio.gather(*map(one, found)))
         if done:
             gone, end = gone + done, time.monotonic() + PATIENCE
+            times.update({same(obj) for obj in found})
+            if max(times.values()) > _AGAIN:
+                name = found[0]["metadata"]["name"]
+                raise Unreachable(
+                    f"{plural(gone, what)} {which} taken away, and more come again and again, as {name}; stop the "
+                    "server that makes them, which runs with rights of its own, and run it again"
+                )
         elif found and time.monotonic() > end:
             name = found[0]["metadata"]["name"]
             raise Unreachable(f"waited {PATIENCE:.0f} seconds for {plural(len(found), what)} {which}; look at {name}")
