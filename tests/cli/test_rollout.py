@@ -239,6 +239,15 @@ def test_resume_takes_the_hold_back(run, cluster):
     assert f"{GPU} takes claims again" in ran.err
 
 
+@pytest.mark.parametrize("hold", [{}, {"by": ""}, True, "wrong mapping"])
+def test_a_hold_that_says_nothing_holds_and_is_taken_back_too(run, files, hold):
+    where = files(*fleet(), rollout(hold=hold))
+    assert "2 held" in run("rollout", "status", DRIVER, *where).out
+    ran = run("rollout", "resume", DRIVER, *where)
+    assert (ran.code, "hold" in yaml.safe_load(ran.out)["spec"]) == (0, False)
+    assert f"{DRIVER} takes claims again" in ran.err
+
+
 @pytest.mark.parametrize("spec", [{}, {"resumeAt": {"mappingDigests": [NOBODYS]}}])
 def test_resume_without_a_hold_says_so(run, files, spec):
     ran = run("rollout", "resume", DRIVER, *files(*fleet(), rollout(**spec)))

@@ -156,6 +156,21 @@ def test_what_nobody_asked_for_is_told_and_decides_nothing():
     assert judged(GOOD, promotion={"quietDays": 0})[0].passed
 
 
+@pytest.mark.parametrize(
+    ("promotion", "has"),
+    [
+        ({"quietDays": "7", "pendingP99": "5 minutes"}, "spec.promotion.quietDays, spec.promotion.pendingP99"),
+        ("all of them", "spec.promotion"),
+    ],
+)
+@pytest.mark.parametrize("stage", ["Off", "Canary", "General"])
+def test_what_is_asked_for_and_cannot_be_read_has_not_passed(promotion, has, stage):
+    report, gates = judged(GOOD, promotion=promotion, stage=stage)
+    assert [name for name, each in gates.items() if each.passed is False] == ["asked"]
+    assert not report.passed
+    assert gates["asked"].has == f"{has}, which cannot be read"
+
+
 def test_stage_off_needs_canary_nodes_and_measures_nothing():
     report, gates = judged(Evidence(), stage="Off")
     assert (report.next_stage, report.passed) == ("Canary", True)

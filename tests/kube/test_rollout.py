@@ -4,9 +4,11 @@ from webhook.kube.rollout import (
     Drill,
     DriverRollout,
     Editors,
+    Hold,
     Override,
     Promotion,
     RolloutStatus,
+    Writer,
     read_rollout,
     seconds,
 )
@@ -38,7 +40,19 @@ def test_an_empty_hold_is_a_hold() -> None:
 
 
 def test_any_json_gives_a_rollout() -> None:
-    assert read_rollout({"metadata": 7, "spec": {"freshness": [], "writers": {}, "hold": "x"}}).hold is None
+    assert read_rollout({"metadata": 7, "spec": {"freshness": [], "writers": 7, "status": "x"}}).hold is None
+
+
+@pytest.mark.parametrize("hold", [True, "wrong mapping", ["x"], 0, {"badMappings": "sha256:1"}])
+def test_a_hold_that_cannot_be_read_holds_every_pool(hold: object) -> None:
+    assert read_rollout({"spec": {"hold": hold}}).hold == Hold("", "", "", "", frozenset())
+    assert read_rollout({"spec": {"hold": None}}).hold is None
+
+
+@pytest.mark.parametrize("writers", ["ns/cpu", {}, 7, ["ns/cpu"], [None], [{}]])
+def test_writers_that_cannot_be_read_leave_no_driver_open(writers: object) -> None:
+    assert read_rollout({"spec": {"writers": writers}}).writers == (Writer("", "", "NodeLocal"),)
+    assert read_rollout({"spec": {"writers": None}}).writers == read_rollout({"spec": {"writers": []}}).writers == ()
 
 
 def test_editors_are_administrators_unless_somebody_is_named() -> None:
@@ -65,9 +79,19 @@ def test_what_a_promotion_asks_for_and_who_overrides_it() -> None:
     assert rollout.promotion == Promotion(95, 0, ("Rollback",), 90)
     assert rollout.override == Override("ann", "ticket 7", "Canary", "2026-11-20T09:00:00Z")
     assert read_rollout({"spec": {"promotion": {}}}).promotion == Promotion(None, None, (), None)
-    none = read_rollout({"spec": {"promotion": {"minCoverage": True, "quietDays": "7", "pendingP99": 30}}})
-    assert (none.promotion, none.override) == (Promotion(None, None, (), None), None)
+    none = {"minCoverage": None, "quietDays": None, "drills": None, "pendingP99": None}
+    assert read_rollout({"spec": {"promotion": none}}).promotion == Promotion(None, None, (), None)
     assert read_rollout({"spec": {}}).promotion is None
+
+
+def test_what_a_promotion_asks_for_and_nobody_can_read_is_still_asked_for() -> None:
+    every = ("minCoverage", "quietDays", "drills", "pendingP99")
+    asked = {"minCoverage": True, "quietDays": "7", "drills": "Rollback", "pendingP99": 30}
+    found = read_rollout({"spec": {"promotion": asked}})
+    assert (found.promotion, found.override) == (Promotion(None, None, (), None, every), None)
+    asked = {"minCoverage": -1, "quietDays": -1, "drills": ["Rollback", 7], "pendingP99": "5 minutes"}
+    assert read_rollout({"spec": {"promotion": asked}}).promotion == Promotion(None, None, ("Rollback",), None, every)
+    assert read_rollout({"spec": {"promotion": True}}).promotion == Promotion(None, None, (), None, ("promotion",))
 
 
 def test_a_status_that_is_written_leaves_what_the_operator_says() -> None:

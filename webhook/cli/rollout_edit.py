@@ -168,13 +168,12 @@ def _resume_at(document: Json, digests: Sequence[str], snapshot: Snapshot, now: 
 
 def _resume(document: Json, snapshot: Snapshot, now: datetime) -> Edit:
     driver, spec = _driver(document), mapping(document.get("spec"))
-    stands = mapping(spec.get("hold"))
     resumed = mapping(spec.get("resumeAt")).get("mappingDigests") or []
     needed = acknowledging(read_rollout(document), snapshot, now)
     patch: Json = {}
-    if stands:
+    if spec.get("hold") is not None:
         patch["hold"] = None
-        end = instant(text(stands.get("until")))
+        end = instant(text(mapping(spec["hold"]).get("until")))
         said = f"{driver} takes claims again"
         if end is not None and end <= now:
             said = f"the hold of {driver} was over at {stamp(end)} and is taken out"

@@ -100,6 +100,7 @@ def promotion(
         if rollout.stage == "Off"
         else _coverage(rollout, asked, covered or coverage(rollout, snapshot, now)),
         _hold(rollout, now),
+        *_asked(asked),
     ]
     measured = [
         *(_drill(name, evidence.drills, now) for name in dict.fromkeys(asked.drills)),
@@ -160,6 +161,15 @@ def _hold(rollout: DriverRollout, now: datetime) -> GateResult:
     if standing is None:
         return GateResult("hold", True, "no hold", "none")
     return GateResult("hold", False, standing.has, "none: resume first")
+
+
+def _asked(asked: Promotion) -> list[GateResult]:
+    """That something is asked for of which nobody can tell what it is."""
+    if not asked.unread:
+        return []
+    fields = ", ".join(f"spec.{each}" if each == "promotion" else f"spec.promotion.{each}" for each in asked.unread)
+    needs = "values that can be read, which allocguard check tells"
+    return [GateResult("asked", False, f"{fields}, which cannot be read", needs)]
 
 
 def _drill(name: str, drills: tuple[Drill, ...], now: datetime) -> GateResult:

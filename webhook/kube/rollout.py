@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from webhook.kube.raw import Json, flag, integer, mapping, members, objects, sequence, text
+from webhook.kube.raw import Json, flag, integer, mapping, members, sequence, text
 
 GROUP = "allocguard.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -56,13 +56,14 @@ class Editors:
 @dataclass(frozen=True, slots=True)
 class Promotion:
     """What has to be reached before the next stage; None where nothing is asked. ``min_coverage`` is a percentage,
-    ``pending_p99`` seconds.
+    ``pending_p99`` seconds; ``unread`` are the fields, by name, of which nobody can tell what they ask for.
     """
 
     min_coverage: int | None
     quiet_days: int | None
     drills: tuple[str, ...]
     pending_p99: int | None
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +179,48 @@ def _editors(raw: object) -> Editors:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _promotion(raw: object) -> Promotion | None:
-    if not isinstance(raw, dict):
+    if raw is None:
         return None
-    return Promotion(
-        min_coverage=_whole(raw.get("minCoverage")),
-        quiet_days=_whole(raw.get("quietDays")),
-        drills=_strings(raw.get("drills")),
-        pending_p99=seconds(raw.get("pendingP99")),
+    if not isinstance(raw, dict):
+        return Promotion(None, None, (), None, ("promotion",))
+    coverage, quiet, pending = _whole(raw.get("minCoverage")), _whole(raw.get("quietDays")), raw.get("pendingP99")
+    drills = raw.get("drills")
+    read = {
+        "minCoverage": coverage,
+        "quietDays": quiet,
+        "drills": drills if isinstance(drills, list) and len(_strings(drills)) == len(drills) else None,
+        "pendingP99": seconds(pending),
+    }
+    unread = tuple(name for name, value in read.items() if value is None and raw.get(name) is not None)
+    return Promotion(coverage, quiet, _strings(drills), seconds(pending), unread)
+
+
+def _hold(raw: object) -> Hold | None:
+    """A hold that cannot be read is one without a reason, and for every pool."""
+    if raw is None:
+        return None
+    hold = mapping(raw)
+    return Hold(
+        reason=text(hold.get("reason")),
+        by=text(hold.get("by")),
+        since=text(hold.get("since")),
+        until=text(hold.get("until")),
+        bad_mappings=frozenset(_strings(hold.get("badMappings"))),
+    )
+
+
+def _writers(raw: object) -> tuple[Writer, ...]:
+    """The accounts; an entry that cannot be read is that of nobody, so that the driver is as guarded as it was meant to
+    be.
+    """
+    entries = raw if isinstance(raw, list) else [raw] if raw is not None else []
+    return tuple(
+        Writer(text(each.get("namespace")), text(each.get("serviceAccount")), _profile(each.get("profile")))
+        for each in map(mapping, entries)
     )
 
 
@@ -219,15 +251,14 @@ def _status(raw: Json) -> RolloutStatus:
 
 def read_rollout(obj: object) -> DriverRollout:
     """The model of a DriverRollout document. A value that cannot be read keeps the safe side: an unknown stage
-    counts as ``Off``; :func:`webhook.facts.rollout_document.document_problems` reports it.
+    counts as ``Off``, a hold holds, a gate is asked for, a writer is nobody; of freshness the default counts.
+    :func:`webhook.facts.rollout_document.document_problems` reports it.
     """
     metadata = mapping(mapping(obj).get("metadata"))
     spec = mapping(mapping(obj).get("spec"))
     freshness = mapping(spec.get("freshness"))
     pods = mapping(freshness.get("driverPods"))
     stage = spec.get("stage", "General")
-    raw_hold = spec.get("hold")
-    hold = mapping(raw_hold)
     evidence = _strings(freshness.get("evidence"))
     window = seconds(freshness.get("window"))
     selector = mapping(pods.get("selector"))
@@ -235,10 +266,7 @@ def read_rollout(obj: object) -> DriverRollout:
         driver=text(metadata.get("name")),
         stage=stage if stage in STAGES else "Off",
         canary_selector=spec["canaryNodeSelector"] if isinstance(spec.get("canaryNodeSelector"), dict) else None,
-        writers=tuple(
-            Writer(text(w.get("namespace")), text(w.get("serviceAccount")), _profile(w.get("profile")))
-            for _, w in objects(spec.get("writers"))
-        ),
+        writers=_writers(spec.get("writers")),
         evidence=evidence or ("PoolComplete",),
         window=DEFAULT_WINDOW if window is None else window,
         heartbeat=seconds(freshness.get("heartbeat")) or 0,
@@ -247,15 +275,7 @@ def read_rollout(obj: object) -> DriverRollout:
             str(k): v for k, v in mapping(selector.get("matchLabels", selector)).items() if isinstance(v, str)
         },
         numa_attributes=_strings(spec.get("numaAttributes")) or (STANDARD_NUMA,),
-        hold=Hold(
-            reason=text(hold.get("reason")),
-            by=text(hold.get("by")),
-            since=text(hold.get("since")),
-            until=text(hold.get("until")),
-            bad_mappings=frozenset(_strings(hold.get("badMappings"))),
-        )
-        if isinstance(raw_hold, dict)
-        else None,
+        hold=_hold(spec.get("hold")),
         resume_digests=frozenset(_strings(mapping(spec.get("resumeAt")).get("mappingDigests"))),
         uid=text(metadata.get("uid")),
         generation=integer(metadata.get("generation")),
