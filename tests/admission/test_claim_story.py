@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.facts.builders import claim, pod, world
+from tests.facts.builders import claim, device_class, gpu, node, pod, slice_of, world
 from webhook.admission.claim_story import claim_story, pods_of, subject
 from webhook.admission.subject import Ref
 from webhook.cluster.files import Cluster
@@ -77,6 +77,15 @@ def test_a_claim_that_waits_tells_for_what_with_the_sum_and_what_would_help() ->
     ]
     assert story["remedy"]["why"] == {"node-overcommit": 1, "pool-incomplete": 1}
     assert story["runbooks"] == ["docs/runbooks/claims-pending.md"]
+
+
+def test_the_node_that_refused_it_for_another_reason_than_room_is_told_apart_from_the_others() -> None:
+    slices = [slice_of(gpu("g", {"cpu": {}}), name=f"s-{name}", where=name) for name in ("n1", "n2")]
+    snapshot = world(node("n1"), node("n2", uid="u2"), *slices, device_class(), claim(), pod())
+    refused = event(namespace="ns", name="c1", uid="uid-c1", rule="not-in-maintenance", node="n2")
+    story = told("ns/c1", refused, snapshot=snapshot)
+    assert (story["waits"]["reason"], story["waits"]["node"]) == ("not-in-maintenance", "n2")
+    assert (story["remedy"]["fit"], story["remedy"]["here"]) == (["n2", "n1"], True)
 
 
 def test_a_claim_in_use_has_its_charges_with_formula_and_mapping_and_waits_for_nothing() -> None:

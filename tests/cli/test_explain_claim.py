@@ -89,6 +89,17 @@ def test_it_is_read_from_top_to_bottom(run: Any, example: Path, events: Path) ->
     assert lines[-1].endswith(f"trace {UID.replace('-', '')}")
 
 
+def test_a_node_that_has_room_and_refused_it_is_not_named_as_elsewhere(run: Any, example: Path, tmp_path: Path) -> None:
+    refused = event("preview.1", "AllocationRefused", "own/not-there: anvil-1 is in maintenance", 2)
+    refused["involvedObject"] |= {"name": "preview", "uid": "c0000002-0000-4000-8000-000000000002"}
+    refused["metadata"]["annotations"] = {RULE: "not-there", NODE: "anvil-1"}
+    (tmp_path / "refused.yaml").write_text(yaml.safe_dump(refused))
+    clusters = ("--cluster", example / "cluster", "--cluster", tmp_path / "refused.yaml")
+    lines = run("explain", "--claim", "studio/preview", *clusters, *AT).out.splitlines()
+    assert "  node anvil-1 has room for it now, and its last allocation was refused there" in lines
+    assert not [line for line in lines if "elsewhere" in line]
+
+
 def test_the_commands_that_it_names_run(run: Any, example: Path) -> None:
     told = run("explain", "--claim", "studio/render", "--cluster", example / "cluster", *AT, "-o", "json")
     commands = [shlex.split(each["run"]) for each in json.loads(told.out)["next"]]

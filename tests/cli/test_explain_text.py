@@ -130,6 +130,20 @@ def test_other_nodes_are_named_before_what_would_have_to_change(run, example, fo
     assert line in render(tree).splitlines()
 
 
+def test_room_on_a_node_does_not_help_against_a_condition_of_a_policy(run, example, tmp_path):
+    rule = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "operations": ["UPDATE"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [{**rule, "resources": ["resourceclaims/status"]}]},
+        "validations": [{"name": "not-there", "expression": 'claim.node != "anvil-1"', "message": "not there"}],
+        "action": "Deny",
+    }
+    policy = {"apiVersion": "allocguard.dev/v1alpha1", "kind": "AdmissionPolicy", "metadata": {"name": "own"}}
+    (tmp_path / "own.yaml").write_text(json.dumps({**policy, "spec": spec}))
+    review = example / "reviews" / "05-claim-fits.yaml"
+    ran = run("explain", review, "--cluster", example / "cluster", "--policies", tmp_path, *AT)
+    assert "  node anvil-1 has room for it, and it is refused there by own/not-there" in ran.out.splitlines()
+
+
 def test_a_write_nobody_judges_says_so(run, tmp_path):
     made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}
     (tmp_path / "x.json").write_text(json.dumps(fleet.review("CREATE", made)))

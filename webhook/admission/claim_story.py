@@ -137,7 +137,8 @@ def claim_story(book: Book, snapshot: Snapshot, ref: Ref, events: Sequence[Objec
         ledger = None
     refusal = _last_refusal(mine)
     waiting = _waiting(snapshot, claim, refusal, now)
-    remedy = _remedy(book, snapshot, claim, waiting, now)
+    refused_on = refusal.node if refusal is not None else ""
+    remedy = _remedy(book, snapshot, claim, waiting, refused_on, now)
     drivers = _drivers(snapshot, claim)
     return {
         "claim": f"{ref.namespace}/{ref.name}",
@@ -312,7 +313,7 @@ def _last_refusal(mine: Iterable[ObjectEvent]) -> ObjectEvent | None:
 
 
 def _waits_json(waiting: Moment, refusal: ObjectEvent | None) -> Tree:
-    """``refusal`` is what was said to the last allocation, with its sum, where one was refused."""
+    """``refusal`` is what was said to the last allocation, with its sum, and ``node`` its node, if one was refused."""
     return {
         "reason": waiting.reason,
         "text": waiting.text,
@@ -320,16 +321,20 @@ def _waits_json(waiting: Moment, refusal: ObjectEvent | None) -> Tree:
         "pods": list(waiting.pods),
         "drivers": list(waiting.drivers),
         "refusal": one_line(refusal.message) if refusal is not None else "",
+        "node": refusal.node if refusal is not None else "",
     }
 
 
-def _remedy(book: Book, snapshot: Snapshot, claim: Claim | None, waiting: Moment | None, now: datetime) -> Tree | None:
-    """Where the claim would fit with all that its first waiting pod wants."""
+def _remedy(
+    book: Book, snapshot: Snapshot, claim: Claim | None, waiting: Moment | None, refused_on: str, now: datetime
+) -> Tree | None:
+    """Where the claim would fit with all that its first waiting pod wants; first of all on the node ``refused_on``."""
     if claim is None or waiting is None:
         return None
     pod = next((each for each in _users(snapshot, claim) if each.key in waiting.pods), None)
     beside = [each for each in wanted_claims(pod, snapshot) if each.id != claim.id] if pod is not None else []
-    return would_fit((claim, *(each for each in beside if each.allocation is None)), snapshot, book, now, pod, "")
+    wanted = (claim, *(each for each in beside if each.allocation is None))
+    return would_fit(wanted, snapshot, book, now, pod, refused_on)
 
 
 def _users(snapshot: Snapshot, claim: Claim) -> Sequence[Pod]:

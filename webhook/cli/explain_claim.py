@@ -155,7 +155,9 @@ def _lines(value: Tree) -> Iterator[str]:
     if value["waits"] is not None:
         yield from folded(_waits(value["waits"]))
     if value["remedy"] is not None:
-        yield from folded(remedy_lines(value["remedy"], ""))
+        node = value["waits"]["node"]
+        here = f"node {node} has room for it now, and its last allocation was refused there"
+        yield from folded(remedy_lines(value["remedy"], node, here))
     yield from next_lines(value["next"], value["trace"], value["runbooks"])
 
 

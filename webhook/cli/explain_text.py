@@ -41,7 +41,7 @@ def _lines(tree: Tree) -> Iterator[str]:
     yield from folded(_policies(tree))
     yield from folded(access_lines(tree.get("access", [])))
     if tree.get("remedy") is not None:
-        yield from folded(remedy_lines(tree["remedy"], tree["asked"]["node"]))
+        yield from folded(remedy_lines(tree["remedy"], tree["asked"]["node"], _here(tree)))
     yield from next_lines(tree["next"], tree["asked"]["trace"], tree["runbooks"])
     yield from folded(_facts(tree["facts"]))
 
@@ -234,13 +234,29 @@ def _operation(operation: Tree) -> str:
     return f"{operation['op']} {operation['path']}{source}{shown}"
 
 
-def remedy_lines(remedy: Tree, node: str) -> Iterator[str]:
-    """What would make it fit, on ``node`` or elsewhere."""
+def _here(tree: Tree) -> str:
+    """What it means that there is room on the node that was asked for: a condition that a policy has of its own refuses
+    whatever devices are chosen there, which a finding of a fact does not.
+    """
+    node = tree["asked"]["node"]
+    own = [
+        f"{policy['policy']}/{rule['name']}"
+        for policy in tree["policies"]
+        for rule in policy["rules"]
+        if any(each["does"] == "denies" and each["rule"] == rule["name"] for each in rule["findings"])
+    ]
+    if own:
+        return f"node {node} has room for it, and it is refused there by {', '.join(own)}"
+    return f"node {node} takes it now, if it gets other devices there"
+
+
+def remedy_lines(remedy: Tree, node: str, here: str) -> Iterator[str]:
+    """What would make it fit, on ``node`` or elsewhere; ``here`` is said where there is room on ``node``."""
     yield "what would make it fit"
     others = [name for name in remedy["fit"] if name != node]
     more = remedy["fits"] - len(remedy["fit"])
     if remedy["here"]:
-        yield f"  node {node} takes it now, if it gets other devices there"
+        yield f"  {here}"
     if others:
         names = f"{', '.join(others)}{f' and {more} more' if more else ''}"
         yield f"  elsewhere: {names} {'take' if len(others) + more > 1 else 'takes'} it as things are now"
