@@ -22,6 +22,7 @@ _KINDS = {
     "AdmissionPolicy": ("/apis/allocguard.dev/v1alpha1", False, "admissionpolicies"),
     "DriverRollout": ("/apis/allocguard.dev/v1alpha1", False, "driverrollouts"),
     "NodeLedger": ("/apis/allocguard.dev/v1alpha1", False, "nodeledgers"),
+    "NodeResourceTopology": ("/apis/topology.node.k8s.io/v1alpha2", False, "noderesourcetopologies"),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", False, "customresourcedefinitions"),
     "ValidatingWebhookConfiguration": (
         "/apis/admissionregistration.k8s.io/v1",
