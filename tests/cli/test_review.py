@@ -3,7 +3,7 @@ import json
 import pytest
 import yaml
 
-from webhook.cli.reviewing import Write, write
+from webhook.cli.reviewing import Write
 
 AT = ("--at", "2026-11-20T09:00:00Z")
 
@@ -143,7 +143,6 @@ def test_options_that_do_not_go_together_are_refused(run, cluster, arguments):
 def test_the_writer_is_who_the_options_say(run, example, cluster):
     from webhook.cli.reviewing import requests
 
-    described = write((str(example / "manifests" / "slice.yaml"),), "CREATE", (), "me", ("a", "b"), (("k", "v"),), "")
-    assert described == Write(described.objects, "CREATE", (), "me", ("a", "b"), (("k", "v"),), "")
+    described = Write((str(example / "manifests" / "slice.yaml"),), "CREATE", (), "me", ("a", "b"), (("k", "v"),), "")
     (request,) = requests([], described)
     assert (request.user, request.groups, dict(request.extra)) == ("me", ("a", "b"), {"k": ("v",)})

@@ -12,7 +12,7 @@ from webhook.cli import sources
 from webhook.cli.console import out
 from webhook.cli.explain_access import access_told
 from webhook.cli.options import Where, cluster_options, output_option, policies_option
-from webhook.cli.reviewing import Bench, requests, review_options, write
+from webhook.cli.reviewing import Bench, Write, requests, review_options
 
 if TYPE_CHECKING:
     from webhook.admission.decide import Verdict
@@ -37,13 +37,7 @@ def explain(
     files: tuple[str, ...],
     claim: str | None,
     endpoint: str,
-    objects: tuple[str, ...],
-    operation: str,
-    old: tuple[str, ...],
-    user: str,
-    groups: tuple[str, ...],
-    extra: tuple[tuple[str, str], ...],
-    sub_resource: str,
+    described: Write,
     where: Where,
     at: datetime,
     policies: tuple[str, ...],
@@ -61,13 +55,13 @@ def explain(
     from webhook.cli.output import dump
 
     if claim is not None:
-        if files or objects:
+        if files or described.objects:
             raise click.UsageError("--claim is told without a FILE or --object; leave them out")
         return _story(claim, where, at, output)
-    if not files and not objects:
+    if not files and not described.objects:
         raise click.UsageError("needs a FILE with an AdmissionReview, --object, or --claim")
-    described = write(objects, operation, old, user, groups, extra, sub_resource)
-    sources.check_stdin(files, objects, old, where.clusters)
+    described.check()
+    sources.check_stdin(files, described.objects, described.old, where.clusters)
     bench = Bench(policies, where, at)
     for number, request in enumerate(requests(files, described)):
         verdict = bench.verdict(request, endpoint)

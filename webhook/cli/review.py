@@ -9,7 +9,7 @@ import click
 from webhook.cli import sources
 from webhook.cli.console import out
 from webhook.cli.options import Where, cluster_options, policies_option
-from webhook.cli.reviewing import Bench, requests, review_options, write
+from webhook.cli.reviewing import Bench, Write, requests, review_options
 
 
 @click.command(
@@ -28,13 +28,7 @@ Examples:
 def review(
     files: tuple[str, ...],
     endpoint: str,
-    objects: tuple[str, ...],
-    operation: str,
-    old: tuple[str, ...],
-    user: str,
-    groups: tuple[str, ...],
-    extra: tuple[tuple[str, str], ...],
-    sub_resource: str,
+    described: Write,
     exit_code: bool,
     where: Where,
     at: datetime,
@@ -48,10 +42,10 @@ def review(
     from webhook.admission.action import apply
     from webhook.admission.respond import respond
 
-    if not files and not objects:
+    if not files and not described.objects:
         raise click.UsageError("needs FILES with AdmissionReviews, or --object")
-    described = write(objects, operation, old, user, groups, extra, sub_resource)
-    sources.check_stdin(files, objects, old, where.clusters)
+    described.check()
+    sources.check_stdin(files, described.objects, described.old, where.clusters)
     bench = Bench(policies, where, at)
     denied = False
     for request in requests(files, described):

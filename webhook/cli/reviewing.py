@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from webhook.kube.documents import Document
     from webhook.kube.raw import Json
 
-F = TypeVar("F", bound=Callable[..., Any])
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
 
 
@@ -50,9 +50,27 @@ class Write:
     extra: tuple[tuple[str, str], ...]
     sub_resource: str
 
+    def check(self) -> None:
+        """Raise click.UsageError where the options do not go with each other."""
+        beside = self.old or self.user or self.groups or self.extra or self.sub_resource or self.operation != "CREATE"
+        if beside and not self.objects:
+            raise click.UsageError("--operation, --old, --user, --group, --extra and --subresource need --object")
+        if self.old and self.operation != "UPDATE":
+            raise click.UsageError("--old needs --operation UPDATE")
+        if self.objects and self.operation == "UPDATE" and not self.old:
+            raise click.UsageError("--operation UPDATE needs --old, the object before")
 
-def review_options(function: F) -> F:
-    """The options that say which review: recorded in FILES, or ``--object`` and what goes with it."""
+
+def review_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which review: ``--endpoint``; and ``--object`` with what goes with it, given to the command
+    as ``described``, for what is not recorded in FILES.
+    """
+
+    @wraps(function)
+    def gathered(**given: Any) -> Any:
+        described = Write(**{each.name: given.pop(each.name) for each in fields(Write)})
+        return function(described=described, **given)
+
     options = [
         click.option(
             "--endpoint",
@@ -75,28 +93,10 @@ def review_options(function: F) -> F:
         click.option("--extra", type=Pair(), multiple=True, help="With --object: an extra of the user."),
         click.option("--subresource", "sub_resource", default="", metavar="S", help="With --object: as status."),
     ]
+    command: Callable[..., Any] = gathered
     for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def write(
-    objects: tuple[str, ...],
-    operation: str,
-    old: tuple[str, ...],
-    user: str,
-    groups: tuple[str, ...],
-    extra: tuple[tuple[str, str], ...],
-    sub_resource: str,
-) -> Write:
-    """The values of the options, checked against each other."""
-    if not objects and (old or user or groups or extra or sub_resource or operation != "CREATE"):
-        raise click.UsageError("--operation, --old, --user, --group, --extra and --subresource need --object")
-    if old and operation != "UPDATE":
-        raise click.UsageError("--old needs --operation UPDATE")
-    if objects and operation == "UPDATE" and not old:
-        raise click.UsageError("--operation UPDATE needs --old, the object before")
-    return Write(objects, operation, old, user, groups, extra, sub_resource)
+        command = option(command)
+    return command
 
 
 def requests(files: Sequence[str], described: Write) -> Iterator[Request]:
