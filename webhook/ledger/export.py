@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.facts.times import instant, stamp
 from webhook.kube.raw import Json, mapping, sequence, text
@@ -39,8 +40,13 @@ class Export(Struct, frozen=True):
     journal: str = ""
 
     def history(self) -> list[Event]:
-        """Everything from zero on, as events."""
-        return [*(event_of(obj, self.begins) for obj in self.objects), *self.events]
+        """Everything from zero on, as events. Objects that are from no journal are what there was at one moment: each
+        slice was there whenever the claims were allocated, since nobody knows of one before it.
+        """
+        begins = [event_of(obj, self.begins) for obj in self.objects]
+        if not self.journal:
+            begins = [replace(each, resource_version="") if each.kind == "ResourceSlice" else each for each in begins]
+        return [*begins, *self.events]
 
 
 def kept_objects(objects: Iterable[Json]) -> tuple[Json, ...]:
