@@ -159,3 +159,16 @@ def test_more_than_a_review_looks_at(monkeypatch) -> None:
     monkeypatch.setattr(rbac, "MOST_RULES", 4)
     assert own_grants(("gpu", "plugin"), snapshot) is None
     assert len(grants(("gpu", "plugin"), snapshot)) == 5
+
+
+def test_roles_that_have_the_rules_of_others_are_looked_into_once_and_no_more_than_one_of_them_would_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """250 such roles of 2,000 others kept reviews waiting for 23 seconds."""
+    parts = [role_object(rule(f"r{n}", "get"), name=f"part{n}", labels={"to": "whole"}) for n in range(6)]
+    wholes = [aggregating(f"whole{n}", {"matchLabels": {"to": "whole"}}) for n in range(3)]
+    bound = [binding_object(f"b{n}", role="whole0", namespace=f"n{n}") for n in range(5)]
+    monkeypatch.setattr(rbac, "MOST_ROLES", 7)
+    assert len(own_grants(("gpu", "plugin"), world(*parts, *wholes, *bound)) or ()) == 5 * 6
+    another = binding_object("other", role="whole1")
+    assert own_grants(("gpu", "plugin"), world(*parts, *wholes, *bound, another)) is None

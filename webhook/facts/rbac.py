@@ -78,8 +78,8 @@ def names_resource(rule: PolicyRule, resource: str) -> bool:
     return bool(slash) and f"*/{sub}" in rule.resources
 
 
-def role_rules(role: Role, snapshot: Snapshot) -> Iterator[tuple[PolicyRule, Role]]:
-    """The rules of ``role``, each with the role that it stands in.
+def role_rules(role: Role, snapshot: Snapshot, looks: Iterator[int] | None = None) -> Iterator[tuple[PolicyRule, Role]]:
+    """The rules of ``role``, each with the role that it stands in; ``looks`` as for :func:`collected`.
 
     A ClusterRole that has the rules of others has those that a controller wrote into it, and those that are still to
     come: of all ClusterRoles that its selectors choose, and of those that these choose in turn.
@@ -88,7 +88,7 @@ def role_rules(role: Role, snapshot: Snapshot) -> Iterator[tuple[PolicyRule, Rol
         yield from ((rule, role) for rule in role.rules)
         return
     source: dict[PolicyRule, Role] = {}
-    for other in collected(role, snapshot):
+    for other in collected(role, snapshot, looks):
         for rule in other.rules:
             # One that only hands on what it has from others is not where it stands.
             if rule not in source or source[rule].aggregates:
@@ -100,13 +100,15 @@ def role_rules(role: Role, snapshot: Snapshot) -> Iterator[tuple[PolicyRule, Rol
     yield from source.items()
 
 
-def collected(role: Role, snapshot: Snapshot) -> Iterator[Role]:
-    """The ClusterRoles whose rules ``role`` has too, each once and without itself; ``MOST_ROLES`` are looked at."""
-    seen, open_roles, looked = {role.name}, [role], 0
+def collected(role: Role, snapshot: Snapshot, looks: Iterator[int] | None = None) -> Iterator[Role]:
+    """The ClusterRoles whose rules ``role`` has too, each once and without itself; as many are looked at as ``looks``
+    has still to give, by default ``MOST_ROLES``.
+    """
+    looks = iter(range(MOST_ROLES)) if looks is None else looks
+    seen, open_roles = {role.name}, [role]
     while open_roles:
         for selector in open_roles.pop().aggregates:
-            for name in islice(_candidates(selector, snapshot), MOST_ROLES - looked):
-                looked += 1
+            for name, _ in zip(_candidates(selector, snapshot), looks, strict=False):
                 other = snapshot.roles.get(("", name))
                 if other is None or name in seen or not labels.matches(selector, other.labels):
                     continue
@@ -162,8 +164,18 @@ def own_grants(account: Key, snapshot: Snapshot) -> tuple[Grant, ...] | None:
     own = account_subjects(account)[:1]
     if len(snapshot.subject_bindings.get(own[0], ())) > MOST_BINDINGS:
         return None
-    found = tuple(islice(_granted(own, snapshot), MOST_RULES + 1))
-    return found if len(found) <= MOST_RULES else None
+    looks, known = iter(range(MOST_ROLES)), dict[RoleKey, list[tuple[PolicyRule, Role]]]()
+    found: list[Grant] = []
+    for binding in reaching(own, snapshot):
+        role = bound_role(binding, snapshot)
+        if role is None:
+            continue
+        if role.reference not in known:
+            known[role.reference] = list(islice(role_rules(role, snapshot, looks), MOST_RULES + 1))
+        found += (Grant(rule, source, binding, binding.namespace) for rule, source in known[role.reference])
+        if len(found) > MOST_RULES:
+            return None
+    return tuple(found) if next(looks, None) is not None else None
 
 
 def distinct_grants(account: Key, snapshot: Snapshot) -> Iterator[Grant]:
