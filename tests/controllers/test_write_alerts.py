@@ -107,6 +107,14 @@ def test_again_and_again_is_one_alert_until_an_hour_is_over() -> None:
     assert sum(replica.failures.values()) == 13
 
 
+def test_a_clock_that_is_set_back_keeps_no_alert_back() -> None:
+    replica = Replica(snapshot("driver-verb-missing"))
+    for number, now in enumerate((NOW + timedelta(days=30), NOW, NOW + timedelta(minutes=10))):
+        replica.now = now
+        replica.take(event("driver-verb-missing", number, stageTimestamp=f"{now:%Y-%m-%dT%H:%M:%SZ}"))
+    assert [line["times"] for line in replica.told()] == [1, 1]
+
+
 def test_the_same_event_counts_once() -> None:
     """A batch that was sent again, or an API server that sends what its log has, too."""
     replica = Replica(snapshot("role-missing"))

@@ -202,7 +202,7 @@ class WriteAlerts:
         known = self._known.get(key) or _Known()
         _remember(self._known, key, known, MOST_KNOWN)
         causes, at = known.explained.get(sign) or (tuple(dict.fromkeys(each.cause for each in found)), None)
-        stale = at is None or now - at > _STALE
+        stale = at is None or abs(now - at) > _STALE
         made: dict[str, Failure] = {}
         if any(_due(known, each, now) or (stale and each in LASTING) for each in causes) and self._may(now):
             made = {each.cause: each for each in failures(event, snapshot, self._params())}
@@ -293,13 +293,15 @@ class WriteAlerts:
 
 
 def _due(known: _Known, cause: str, now: datetime) -> bool:
-    """Whether ``cause``, met once more, has to be told now."""
+    """Whether ``cause``, met once more, has to be told now. What is later than now was told by a clock that has been set
+    back since, and is as long ago as it is ahead.
+    """
     told = known.causes.setdefault(cause, _Told(now))
     if told.told is not None:
-        return now - told.told > AGAIN and cause != OWN
+        return abs(now - told.told) > AGAIN and cause != OWN
     if cause not in PASSING:
         return cause != OWN
-    if now - told.since > WITHIN:
+    if abs(now - told.since) > WITHIN:
         told.since, told.count = now, 0
     return told.count + 1 >= OFTEN
 
