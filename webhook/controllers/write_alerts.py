@@ -293,8 +293,8 @@ class WriteAlerts:
 
 
 def _due(known: _Known, cause: str, now: datetime) -> bool:
-    """Whether ``cause``, met once more, has to be told now. What is later than now was told by a clock that has been set
-    back since, and is as long ago as it is ahead.
+    """Whether ``cause``, met once more, has to be told now. A time ahead of now is of a clock that has been set back
+    since, and counts as so long ago.
     """
     told = known.causes.setdefault(cause, _Told(now))
     if told.told is not None:
