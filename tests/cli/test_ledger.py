@@ -143,6 +143,12 @@ def test_fit_of_several_pods_has_room_for_all_of_them_at_once(run, example, tmp_
     assert "  pod studio/three with studio/three-cpus: no node after the others; another order may fit\n" in (
         run(*options, "--pod", tmp_path / "pods.yaml").out
     )
+    pods.append({**pods[0], "metadata": {"name": "four", "namespace": "studio"}})
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    lines = run(*options, "--pod", tmp_path / "pods.yaml").out.splitlines()
+    # Reasons are told once, however many pods there are, and no line is wider than the terminal.
+    assert "    for the same reasons as pod studio/three with studio/three-cpus" in lines
+    assert (len([line for line in lines if "node-overcommit" in line]), max(map(len, lines))) == (1, 100)
     pods[0]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "gone"
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
     ran = run(*options, "--pod", tmp_path / "pods.yaml")

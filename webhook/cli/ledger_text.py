@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
 from webhook.cli.console import paint, severity, table, wrapped
 from webhook.cli.report import plural
 from webhook.kube.finding import one_line
@@ -34,7 +36,7 @@ def render_fit(value: dict[str, Any]) -> str:
         count = sum(node["fits"] for node in nodes)
         colour = "green" if count else "red"
         lines = [paint(f"fits {value['verdict']}: {count} of {plural(len(nodes), 'node')}", colour, bold=True)]
-        lines += _node_fits(nodes)
+        lines += _node_fits(nodes, "  ")
     if value["smallestChange"]:
         lines.append("what would help, each alone:")
         lines += [f"  {change_text(each)}" for each in value["smallestChange"]]
@@ -51,6 +53,7 @@ def _placements(placements: list[dict[str, Any]]) -> list[str]:
             bold=True,
         )
     ]
+    told: dict[bytes, str] = {}
     for each in placements:
         claims = ", ".join(map(one_line, each["claims"]))
         who = (
@@ -62,21 +65,24 @@ def _placements(placements: list[dict[str, Any]]) -> list[str]:
         else:
             unsure = "" if each["sure"] else " after the others; another order may fit"
             lines.append(f"  {who}: {paint('no node', 'red')}{unsure}")
-            lines += [f"  {line}" for line in _node_fits(each["nodes"])]
+            first = told.setdefault(orjson.dumps(each["nodes"]), who)
+            again = wrapped(f"for the same reasons as {first}", "    ", " " * 8)
+            lines += _node_fits(each["nodes"], "    ") if first is who else again
     return lines
 
 
-def _node_fits(nodes: list[dict[str, Any]]) -> list[str]:
+def _node_fits(nodes: list[dict[str, Any]], indent: str) -> list[str]:
     lines: list[str] = []
     size = max((len(node["node"]) for node in nodes), default=0)
     for node in nodes:
         verdict = paint("yes", "green") if node["fits"] else paint("no", "red")
         unsure = " (it may: not everything could be judged)" if node["fits"] and not node["sure"] else ""
-        lines.append(f"  {one_line(node['node']):<{size}}  {verdict}{unsure}")
+        lines.append(f"{indent}{one_line(node['node']):<{size}}  {verdict}{unsure}")
         for reason in node["reasons"]:
             place = f"{one_line(reason['path'])}: " if reason["path"] else ""
             fix = f"; {one_line(reason['fix'])}" if reason["fix"] else ""
-            lines += wrapped(f"{reason['rule']}: {place}{reason['message']}{fix}", " " * 6, " " * 10)
+            text = f"{reason['rule']}: {place}{reason['message']}{fix}"
+            lines += wrapped(text, f"{indent}    ", f"{indent}        ")
     return lines
 
 
