@@ -115,7 +115,8 @@ def test_an_address_that_is_taken_is_told_in_one_line(kubeconfig: str, tmp_path:
         arguments = ["--kubeconfig", kubeconfig, "--host", "127.0.0.1", "--port", address.partition(":")[2]]
         command = [sys.executable, "-m", "webhook.cli", "serve", "--certs", str(tmp_path / "certs"), *arguments]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (2, f"allocguard: {address}: address already in use\n")
+    elsewhere = "--host, --port and --metrics-port say where else to listen"
+    assert (ran.returncode, ran.stderr) == (2, f"allocguard: {address}: address already in use; {elsewhere}\n")
 
 
 def test_without_any_cluster_the_exit_code_is_3(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -103,7 +103,11 @@ Files of the cluster and policies are watched; a bad edit is refused and the las
 )
 @click.option("--certs-secret", "secret", type=Reference(), help="Keep certificates in this Secret, for all replicas.")
 @click.option("--service", type=Reference(port=True), help="Register this Service as the webhook.")
-@click.option("--url", type=Url("https"), help="Register this URL as the webhook, instead of a Service.")
+@click.option(
+    "--url",
+    type=Url("https"),
+    help="Register this URL as the webhook, instead of a Service. --port is where it listens.",
+)
 @click.option(
     "--mode",
     type=click.Choice(("enforce", "audit")),
@@ -282,10 +286,11 @@ def serve(
             return 2
         except NoCluster as error:
             raise Unreachable(str(error)) from error
+        except CannotListenError as error:
+            raise Unusable(f"{error}; --host, --port and --metrics-port say where else to listen") from error
         except (
             BadTokenFileError,
             CertificateError,
-            CannotListenError,
             CannotConnect,
             JournalInUseError,
             CannotTraceError,
