@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
+from tests.e2e.client import ApiError
 from tests.e2e.cluster import Cluster
 from tests.e2e.kinds import path
 from tests.e2e.waiting import eventually
@@ -171,6 +174,34 @@ def test_rules_mean_what_the_api_server_takes_them_for(cluster: Cluster) -> None
         accounts.append(f"a{index}")
     settled(cluster)
     assert disagreements(cluster, accounts) == []
+
+
+def test_what_is_made_has_the_empty_name_but_by_server_side_apply(cluster: Cluster) -> None:
+    """An empty name lets things be made and listed, none be read; create and patch by name let that one be applied."""
+    for account_name, rule in (
+        ("unnamed", {"resourceNames": [""], "verbs": ["*"]}),
+        ("named", {"resourceNames": ["mine"], "verbs": ["create", "patch"]}),
+    ):
+        rule = {"apiGroups": [""], "resources": ["configmaps"], **rule}
+        cluster.create("ServiceAccount", {"metadata": {"name": account_name}})
+        cluster.create("Role", named("Role", account_name, rules=[rule]))
+        bound(cluster, "RoleBinding", account_name, ("Role", account_name), account(cluster, account_name))
+    settled(cluster)
+    unnamed, one = (cluster.token_client(cluster.token(each)) for each in ("unnamed", "named"))
+    maps = path("ConfigMap", namespace=cluster.ns)
+
+    def body(name: str) -> Json:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+    unnamed.create(maps, body("any"))
+    assert [each["metadata"]["name"] for each in unnamed.items(maps) if each["metadata"]["name"] == "any"]
+    with pytest.raises(ApiError, match="cannot get"):
+        unnamed.get(f"{maps}/any")
+    with pytest.raises(ApiError, match="cannot create"):
+        one.create(maps, body("mine"))
+    assert one.apply(f"{maps}/mine", body("mine"))["metadata"]["uid"]
+    with pytest.raises(ApiError, match="cannot patch"):
+        one.apply(f"{maps}/yours", body("yours"))
 
 
 def test_bindings_reach_whom_the_api_server_says(cluster: Cluster) -> None:
