@@ -403,7 +403,11 @@ def test_uninstalling_under_a_running_server(installed: Installed) -> None:
     cluster = Cluster(installed.cluster.plane, "uninst", installed.cluster.folder / "again")
     other = Installed(cluster)
     try:
-        other.run("install")
+        told = other.run("install")
+        assert f"namespace {installed.namespace} has a guard, whose rights go to the one in {other.namespace}" in told
+        told = installed.run("uninstall", code=2)
+        assert f"is in namespace {other.namespace}, not in {installed.namespace}; nothing is removed" in told
+        assert " removed\n" not in told
         guard = other.guard()
         configuration = path("ValidatingWebhookConfiguration", "allocguard")
         eventually(lambda: cluster.as_admin.find(configuration))

@@ -141,6 +141,24 @@ async def found(api: Api, obj: Json) -> Json | None:
         return None
 
 
+async def elsewhere(api: Api, namespace: str) -> str:
+    """The namespace of the guard whose rights are installed, where it is another one than ``namespace``; empty where
+    there is none, or where that may not be seen.
+    """
+    from webhook.cluster.api import ApiError
+    from webhook.kube.raw import members, text
+    from webhook.registration.manifests import RIGHTS
+
+    try:
+        binding = await found(api, RIGHTS) or {}
+    except ApiError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return ""
+    named = [text(each.get("namespace")) for each in members(binding.get("subjects"))]
+    return "" if namespace in named else next(filter(None, named), "")
+
+
 @asynccontextmanager
 async def waiting(what: str, why: Callable[[], str] = str) -> AsyncIterator[None]:
     """A limit to how long something is waited for; ``why`` gives what is known to keep it back, asked at the end."""

@@ -16,6 +16,7 @@ from webhook.cli.deploying import (
     EVERY,
     Name,
     connected,
+    elsewhere,
     files,
     found,
     namespace_option,
@@ -135,7 +136,7 @@ def install(
 
     objects = manifests(files(), Target(mode, namespace, image))
     if apply:
-        return connected(kubeconfig, context, lambda api: _apply(api, objects), installing=True)
+        return connected(kubeconfig, context, lambda api: _apply(api, objects, namespace), installing=True)
     show(objects, output)
     return 0
 
@@ -188,12 +189,17 @@ def _static(
     return 0
 
 
-async def _apply(api: Api, objects: list[Json]) -> int:
+async def _apply(api: Api, objects: list[Json], namespace: str) -> int:
     from webhook.cluster.api import ApiError
     from webhook.cluster.api import Unreachable as Lost
 
     applied, refused = 0, 0
     awaited: list[Json] = []
+    if other := await elsewhere(api, namespace):
+        note(
+            f"namespace {other} has a guard, whose rights go to the one in {namespace}: a cluster has one; when this "
+            f"one is ready, take the other away: kubectl --namespace {other} delete deployment allocguard"
+        )
     for obj in objects:
         try:
             # What needs a new kind comes after it is served.

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.console import Unreachable, note, out
+from webhook.cli.console import Unreachable, Unusable, note, out
 from webhook.cli.deploying import (
     EVERY,
     connected,
+    elsewhere,
     files,
     found,
     namespace_option,
@@ -62,7 +63,7 @@ def uninstall(namespace: str, apply: bool, kubeconfig: str | None, context: str 
 
     objects = _removal(manifests(files(), Target(namespace=namespace)), namespace)
     if apply:
-        return connected(kubeconfig, context, lambda api: _remove(api, objects), installing=True)
+        return connected(kubeconfig, context, lambda api: _remove(api, objects, namespace), installing=True)
     show([_reference(obj) for obj in objects if not _of_users(obj)], output)
     note("pods that wait with the scheduling gate go on; DeviceTaintRules and reports of the guard are deleted, too")
     note("the definitions of policies and rollouts are left out: who deletes them deletes your policies and rollouts")
@@ -81,9 +82,14 @@ def _removal(objects: list[Json], namespace: str) -> list[Json]:
     return [*first, *registration, *steering, *rest, *kept, last]
 
 
-async def _remove(api: Api, objects: list[Json]) -> int:
+async def _remove(api: Api, objects: list[Json], namespace: str) -> int:
     from webhook.cluster.api import ApiError
 
+    if other := await elsewhere(api, namespace):
+        raise Unusable(
+            f"the guard of this cluster is in namespace {other}, not in {namespace}; nothing is removed: give "
+            f"--namespace {other}, or delete what is left in {namespace} with kubectl"
+        )
     ending, refused, lasting = [], 0, 0
     for obj in objects:
         try:

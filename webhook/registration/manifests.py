@@ -19,6 +19,12 @@ from webhook.registration.configurations import API_VERSION, MUTATING, NAME, VAL
 NAMESPACE = "allocguard-system"
 IMAGE = "allocguard:0.1.0"
 MODES = ("enforce", "audit")
+# Who is the guard of a cluster: there is one.
+RIGHTS: Json = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": NAME},
+}
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Where each kind lives that is deployed, or made by what is: the API, the plural, and whether it has a namespace.
