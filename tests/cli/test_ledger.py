@@ -178,6 +178,28 @@ def test_a_claim_that_does_not_decode_fits_nowhere(run, example, tmp_path):
     assert [reason["rule"] for node in value["nodes"] for reason in node["reasons"]] == ["decode"] * 3
 
 
+@pytest.mark.parametrize("pods", [0, 2])
+def test_a_claim_of_a_class_that_is_not_there_fits_nowhere(run, example, tmp_path, pods):
+    alternatives = [{"name": name, "deviceClassName": of} for name, of in (("a", "cpus.ferrite.example"), ("b", "no"))]
+    spec = {"devices": {"requests": [{"name": "r", "firstAvailable": alternatives}]}}
+    head = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "t", "namespace": "default"}}
+    claim = {**head, "kind": "ResourceClaimTemplate", "spec": {"spec": spec}}
+    uses = [{"name": "x", "resourceClaimTemplateName": "t"}]
+    users = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}", "namespace": "default"}}
+        | {"spec": {"containers": [{"name": "m", "image": "m"}], "resourceClaims": uses}}
+        for number in range(pods)
+    ]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([claim, *users]))
+    given = ["--claim", tmp_path / "all.yaml", *(["--pod", tmp_path / "all.yaml"] if pods else [])]
+    ran = run("ledger", "fit", *given, "--cluster", example / "cluster", *AT, "-o", "json")
+    value = json.loads(ran.out)
+    assert (ran.code, value["verdict"]) == (1, "nowhere")
+    (reason,) = {node["reasons"][0]["message"] for node in value["nodes"]}
+    assert reason.startswith("has for claim default/t device class no, which is not there, needs a DeviceClass")
+    assert value["nodes"][0]["reasons"][0]["path"] == "spec.devices.requests[0].firstAvailable[1].deviceClassName"
+
+
 def test_fit_refuses_what_is_no_claim(run, example, tmp_path):
     node = example / "cluster" / "nodes.yaml"
     ran = run("ledger", "fit", "--claim", node, "--cluster", example / "cluster", *AT)

@@ -17,9 +17,11 @@ from webhook.cli.options import Where, cluster_options, output_option
 from webhook.kube.raw import mapping, text
 
 if TYPE_CHECKING:
+    from webhook.kube.claims import Claim
     from webhook.kube.finding import Finding
     from webhook.kube.raw import Json
     from webhook.kube.release import Release
+    from webhook.kube.snapshot import Snapshot
 
 
 @click.group(
@@ -124,8 +126,9 @@ def fit(
     if not wanted:
         raise click.exceptions.Exit(2)
     refused = [each for obj in (*asked, *using) for each in _undecodable(obj, world.snapshot.release)]
-    if refused:
-        value = views.refused_view(world.snapshot, refused)
+    unknown = [] if refused else [each for claim in wanted for each in _without_class(claim, world.snapshot)]
+    if refused or unknown:
+        value = views.refused_view(world.snapshot, refused or unknown, *(["schema"] if refused else []))
     elif len(users) > 1:
         real = [claim for kind, claim in read if kind == "ResourceClaim"]
         try:
@@ -159,3 +162,16 @@ def _undecodable(obj: Json, release: Release) -> Iterator[Finding]:
     for each in problems(obj, release):
         if each.severity == "error":
             yield replace(each, has=f"in {' '.join(filter(None, (obj['kind'], name)))} {each.has}")
+
+
+def _without_class(claim: Claim, snapshot: Snapshot) -> Iterator[Finding]:
+    """What names a class that is not there, where some are: the scheduler refuses the whole claim, also for a class of
+    an alternative that it would not need.
+    """
+    from webhook.facts.requests import unknown_class
+
+    for group in claim.groups:
+        for request in group.alternatives:
+            for each in unknown_class(request, f"spec.devices.{request.path}", snapshot):
+                if each.severity != "info":
+                    yield replace(each, has=f"for claim {claim.key} {each.has}")

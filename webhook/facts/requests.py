@@ -61,7 +61,7 @@ def guard_problems(claim: Claim, path: str, snapshot: Snapshot) -> list[Finding]
         for request in group.alternatives:
             where = f"{path}.{request.path}"
             offers[request.name] = (request, candidates(request, snapshot))
-            found += _class(request, where, snapshot)
+            found += unknown_class(request, where, snapshot)
             found += _selectors(request, where, offers[request.name][1], snapshot)
             found += _capacity(request, where, offers[request.name][1], snapshot.release)
             counts.append(request.count if request.mode == "ExactCount" else 1)
@@ -114,7 +114,10 @@ def _admin(obj: Json, template: bool, name: str, snapshot: Snapshot) -> Iterator
             return
 
 
-def _class(request: DeviceRequest, path: str, snapshot: Snapshot) -> Iterator[Finding]:
+def unknown_class(request: DeviceRequest, path: str, snapshot: Snapshot) -> Iterator[Finding]:
+    """``class-unknown`` where the class of ``request``, at ``path``, is not there: a warning, or, where no class is
+    known at all, an info.
+    """
     name = request.class_name
     if not name or name in snapshot.classes:
         return

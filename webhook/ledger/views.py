@@ -245,12 +245,14 @@ def change_json(change: Change) -> Json:
     }
 
 
-def refused_view(snapshot: Snapshot, findings: Sequence[Finding]) -> Json:
-    """``ledger fit`` for objects that do not decode: no node takes what no API server takes."""
+def refused_view(snapshot: Snapshot, findings: Sequence[Finding], policy: str = POLICY) -> Json:
+    """``ledger fit`` for what no node takes, whatever it has, by ``findings`` of ``policy``: what no API server takes,
+    or no scheduler allocates.
+    """
     return {
         "verdict": "nowhere",
         "nodes": [
-            {"node": name, "fits": False, "sure": True, "reasons": [finding_json(each, "schema") for each in findings]}
+            {"node": name, "fits": False, "sure": True, "reasons": [finding_json(each, policy) for each in findings]}
             for name in sorted(snapshot.nodes)
         ],
         "smallestChange": [],
