@@ -201,3 +201,44 @@ def test_what_cannot_be_written_is_told_once_and_written_later(
     controller._log.close()
     assert server.log.getvalue().count("policy status not written") == 1
     assert controller.checks() == [("policy status", True, "ok")]
+
+
+def test_an_object_whose_status_is_not_taken_keeps_no_other_from_its_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was stored before its schema was what it is: it is not tried at each look, the others are."""
+    refusal, tries, patch = ApiError(422, "Invalid", "spec: invalid data"), [], server.patch
+
+    async def refusing(path: str, body: Any, kind: str) -> Any:
+        if path.split("/")[-2] == "bad":
+            tries.append(body)
+            raise refusal
+        return await patch(path, body, kind)
+
+    monkeypatch.setattr(server, "patch", refusing)
+    monkeypatch.setattr("webhook.controllers.policy_status.EVERY", 0.001)
+    monkeypatch.setattr("webhook.controllers.policy_status.LONGEST", 3600.0)
+    controller = server.controller()
+    server.put("bad")
+    server.seen()
+
+    async def scenario() -> None:
+        running = asyncio.create_task(controller.run())
+        for number in range(20):
+            server.put(f"p{number}")
+            server.seen()
+            while f"p{number}" not in server.writes:
+                await asyncio.sleep(0.001)
+        assert len(tries) == 1
+        assert controller.checks()[0][2] == "ok, but bad: 422 Invalid: spec: invalid data"
+        server.put("bad", "1 == 1")
+        server.seen()
+        while len(tries) == 1:
+            await asyncio.sleep(0.001)
+        del server.stored["bad"]
+        server.seen()
+        while controller.problem:
+            await asyncio.sleep(0.001)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))

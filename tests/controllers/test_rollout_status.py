@@ -412,3 +412,30 @@ def test_what_cannot_be_written_is_told_once_and_written_later(
     asyncio.run(scenario())
     controller._log.close()
     assert server.log.getvalue().count("rollout status not written") == 1
+
+
+def test_a_driver_whose_status_is_not_taken_keeps_no_other_from_its_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal, tries, patch = ApiError(422, "Invalid", "spec.freshness: invalid data"), [], server.patch
+
+    async def refusing(path: str, body: Json, kind: str, **params: object) -> Json:
+        if path.split("/")[-2] == "bad.example":
+            tries.append(body)
+            raise refusal
+        return await patch(path, body, kind, **params)
+
+    monkeypatch.setattr(server, "patch", refusing)
+    controller = server.controller()
+    server.edit("bad.example", stage="General")
+    assert rounds(controller, 0.0, 1.0) == ["", ""]
+    server.edit(stage="Canary")
+    assert rounds(controller, 2.0, 3.0) == ["", ""]
+    assert (server.writes, len(tries)) == ([DRIVER], 1)
+    assert list(controller._invalid.values()) == ["bad.example: 422 Invalid: spec.freshness: invalid data"]
+    rounds(controller, 30.0)
+    assert len(tries) == 2
+    del server.objects[f"{PATH}/bad.example"]
+    server.seen()
+    rounds(controller, 31.0)
+    assert not controller._invalid

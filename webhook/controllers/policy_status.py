@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from http import HTTPStatus
 from typing import Protocol
 
 from webhook.cluster.api import Api, ApiError, Unreachable
@@ -45,17 +47,20 @@ class PolicyStatus:
         self._clock = clock
         # The version of each object that was written over, or refused: the view has to show another before the next.
         self._done: dict[str, str] = {}
+        # What the API server takes no status of: until when, of which version and verdict, and why. Others do not wait.
+        self._invalid: dict[str, tuple[float, tuple[str, Verdict], str]] = {}
         self.problem = ""
 
     async def run(self) -> None:
         """Write whenever there is something to say, until cancelled."""
         pause = EVERY
         while True:
-            problem = await self.write()
+            trouble = await self.write()
+            problem = trouble or next((why for *_, why in self._invalid.values()), "")
             if problem and problem != self.problem:
                 self._log.write("warning", "policy status not written", message=problem)
             self.problem = problem
-            pause = min(pause * 2, LONGEST) * random.uniform(0.8, 1.2) if problem else EVERY
+            pause = min(pause * 2, LONGEST) * random.uniform(0.8, 1.2) if trouble else EVERY
             await asyncio.sleep(pause)
 
     def checks(self) -> list[tuple[str, bool, str]]:
@@ -63,27 +68,35 @@ class PolicyStatus:
         return [("policy status", True, f"ok, but {self.problem}" if self.problem else "ok")]
 
     async def write(self) -> str:
-        """Write the conditions of all objects that lack theirs; the first problem, empty where there is none."""
+        """Write the conditions of all objects that lack theirs; the first problem that is not one of its object alone,
+        empty where there is none.
+        """
         problem = ""
-        objects = self._cluster.policies
+        objects, at = self._cluster.policies, time.monotonic()
         self._done = {name: version for name, version in self._done.items() if name in objects}
+        self._invalid = {name: each for name, each in self._invalid.items() if name in objects}
         for name, verdict in self._policies.verdicts.items():
             obj = mapping(objects.get(name))
             version = text(mapping(obj.get("metadata")).get("resourceVersion"))
             wanted = conditions(obj, verdict, self._clock())
-            if wanted is None or self._done.get(name) == version:
+            until, state, _ = self._invalid.get(name, (at, None, ""))
+            if wanted is None or self._done.get(name) == version or (at < until and state == (version, verdict)):
                 continue
             body = {"metadata": {"resourceVersion": version}, "status": {"conditions": wanted}}
             try:
                 await self._api.patch(f"{PATH}/{name}/status", body, "merge")
             except ApiError as error:
+                if error.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+                    self._invalid[name] = at + LONGEST, (version, verdict), f"{name}: {error}"
+                    continue
                 # Edited meanwhile: the view shows it in a moment.
-                if error.status != 409:
+                if error.status != HTTPStatus.CONFLICT:
                     problem = problem or f"{name}: {error}"
                     continue
             except Unreachable as error:
                 return str(error)
             self._done[name] = version
+            self._invalid.pop(name, None)
         return problem
 
 

@@ -76,6 +76,8 @@ class RolloutStatus:
         self._seen: dict[str, DriverRollout] = {}
         self._waits: dict[str, _Waiting] = {}
         self._written: dict[str, float] = {}
+        # Why the API server takes no status of a driver; others do not wait for it.
+        self._invalid: dict[str, str] = {}
         self._next = 0.0
 
     async def run(self) -> None:
@@ -83,11 +85,12 @@ class RolloutStatus:
         self._begin()
         pause = LOOK
         while True:
-            problem = await self._round(time.monotonic())
+            trouble = await self._round(time.monotonic())
+            problem = trouble or next(iter(self._invalid.values()), "")
             if problem and problem != self._problem:
                 self._log.write("warning", "rollout status not written", message=problem)
             self._problem = problem
-            pause = min(pause * 2, LONGEST) * random.uniform(0.8, 1.2) if problem else LOOK
+            pause = min(pause * 2, LONGEST) * random.uniform(0.8, 1.2) if trouble else LOOK
             await asyncio.sleep(pause)
 
     def checks(self) -> list[tuple[str, bool, str]]:
@@ -104,13 +107,16 @@ class RolloutStatus:
         return GateEvidence(self._probe.kept, kept, name)
 
     async def _round(self, at: float) -> str:
-        """Look at the drivers whose spec was edited, or at all of them when it is time; the first problem."""
+        """Look at the drivers whose spec was edited, or at all of them when it is time; the first problem that is not
+        one of its driver alone.
+        """
         rollouts = self._cluster.snapshot.rollout_specs
         specs = {name: rollouts[name] for name in sorted(rollouts)[:MOST]}
         whole = at >= self._next
         due = [name for name, spec in specs.items() if whole or self._seen.get(name) != spec]
         for gone in self._waits.keys() - specs.keys():
             del self._waits[gone]
+        self._invalid = {name: why for name, why in self._invalid.items() if name in specs}
         if not due:
             return ""
         begun = time.monotonic()
@@ -142,7 +148,13 @@ class RolloutStatus:
             try:
                 await self._write(objs[name], figures_, say, now)
                 done.add(name)
+                self._invalid.pop(name, None)
             except ApiError as error:
+                if error.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+                    # No look before the next one at everything takes it.
+                    self._invalid[name] = f"{name}: {error}"
+                    done.add(name)
+                    continue
                 # Edited or deleted meanwhile: the view shows it in a moment.
                 if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                     problem = problem or f"{name}: {error}"
