@@ -157,6 +157,16 @@ def test_policies_that_were_cut_off_keep_only_their_own_decisions_from_being_jud
     ]
 
 
+def test_where_nothing_was_judged_nothing_is_said_to_be_the_same(
+    run: Any, guard: RecordingGuard, tmp_path: Path
+) -> None:
+    events = journal(tmp_path / "journal", guard.events)
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "nowhere"):
+        ran = run("policy", "replay", tmp_path / folder, "--journal", events)
+        assert (ran.code, ran.out) == (2, "no decision was judged again\n")
+
+
 def test_one_at_which_the_guard_fails_is_told_and_the_others_are_judged(
     run: Any, guard: RecordingGuard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -319,6 +319,10 @@ def _text(value: Json) -> Iterator[str]:
     for reason, count in value["skipped"].items():
         yield f"not judged again: {plural(count, 'decision')}, {reason}"
     judged = value["same"] + len(different)
+    if not judged:
+        # Nothing is proved by it, and green would say so.
+        yield paint("no decision was judged again", "yellow", bold=True)
+        return
     word = paint("the same", "green", bold=True) if not different else paint("not the same", "red", bold=True)
     yield f"{word}: {plural(judged, 'decision')}, {len(different) or 'none'} different"
 
