@@ -22,7 +22,7 @@ def certificates(data: bytes, place: PurePath) -> tuple[x509.Certificate, ...]:
             _ = certificate.extensions, certificate.subject, certificate.issuer, certificate.public_key()
             _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except (ValueError, x509.DuplicateExtension, UnsupportedAlgorithm) as error:
-        raise CertificateError(place, "holds no readable PEM certificate") from error
+        raise CertificateError(place, "holds no readable PEM certificate; put the one there that was issued") from error
     return tuple(found)
 
 
@@ -33,7 +33,7 @@ def private_key(data: bytes, place: PurePath) -> CertificateIssuerPrivateKeyType
     except TypeError as error:
         raise CertificateError(place, "is encrypted, needs a key without a password") from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise CertificateError(place, "holds no PEM private key") from error
+        raise CertificateError(place, "holds no PEM private key; put the key of its certificate there") from error
     if not isinstance(key, get_args(CertificateIssuerPrivateKeyTypes)):
         raise CertificateError(place, f"holds a {type(key).__name__}, needs a key that can sign (ECDSA, RSA)")
     return cast(CertificateIssuerPrivateKeyTypes, key)

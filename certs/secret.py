@@ -104,4 +104,5 @@ def _pair(present: Mapping[str, bytes], key_name: str, certificate_name: str, pl
     for number, certificate in enumerate(candidates):
         if certificate.public_key() == key.public_key():
             return Pair(chain[number:], key)
-    raise CertificateError(place / key_name, f"belongs to another certificate than {certificate_name}")
+    fix = "put a pair there that belongs together"
+    raise CertificateError(place / key_name, f"belongs to another certificate than {certificate_name}; {fix}")

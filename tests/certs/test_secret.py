@@ -45,12 +45,20 @@ def test_a_key_finds_its_certificate_anywhere_among_the_authorities() -> None:
 @pytest.mark.parametrize(
     ("name", "part", "reason"),
     [
-        ("ca-next.key", make_authority(NOW).key_pem(), "ca-next.key: belongs to another certificate than ca.crt"),
-        ("ca-next.key", b"x", "ca-next.key: holds no PEM private key"),
-        ("ca.key", make_authority(NOW).key_pem(), "ca.key: belongs to another certificate than ca.crt"),
-        ("ca-old.crt", b"x", "ca-old.crt: holds no readable PEM certificate"),
-        ("ca.crt", b"x", "ca.crt: holds no readable PEM certificate"),
-        ("tls.key", b"", "tls.key: holds no PEM private key"),
+        (
+            "ca-next.key",
+            make_authority(NOW).key_pem(),
+            "ca-next.key: belongs to another certificate than ca.crt; put a pair there",
+        ),
+        ("ca-next.key", b"x", "ca-next.key: holds no PEM private key; put the key of its certificate there"),
+        (
+            "ca.key",
+            make_authority(NOW).key_pem(),
+            "ca.key: belongs to another certificate than ca.crt; put a pair there",
+        ),
+        ("ca-old.crt", b"x", "ca-old.crt: holds no readable PEM certificate; put the one there"),
+        ("ca.crt", b"x", "ca.crt: holds no readable PEM certificate; put the one there"),
+        ("tls.key", b"", "tls.key: holds no PEM private key; put the key of its certificate there"),
     ],
 )
 def test_a_part_that_is_wrong_is_named(name: str, part: bytes, reason: str) -> None:

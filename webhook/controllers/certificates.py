@@ -162,7 +162,9 @@ class Certificates:
         """What to begin, or to begin again, a Secret with that is not there."""
         known = self._held or ensure(self._folder, self._hosts, self._clock.now())
         if known.authority is None:
-            raise CertificateError(known.place, "has no key of an authority, with which the Secret could be made")
+            has = "has no key of an authority, with which the Secret could be made"
+            fix = "have its issuer make it again, or start the server with an empty folder, which makes an authority"
+            raise CertificateError(known.place, f"{has}; {fix}")
         return known
 
     async def _show(self, held: Material) -> float:
