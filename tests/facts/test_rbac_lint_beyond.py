@@ -179,6 +179,11 @@ def test_tokens_and_pods_in_the_namespaces_of_drivers() -> None:
     workloads = rule("daemonsets", "create", group="apps")
     assert rules_of(_known(workloads, namespace="gpu")) == {"token-minting"}
     assert rules_of(_known(workloads, namespace="apart")) == set()
+    # Bound within a namespace that is not known here: what it is good for there is told of the binding.
+    inside = world(rollout(), binding_object(namespace="apart"))
+    for one in (pods, workloads, minting):
+        said_so = role_of(role_object(one, annotations=said("NodeLocal", GPU)))
+        assert "token-minting" not in rules_of(role_problems(said_so, inside))
     # Of a driver that no DriverRollout names its own namespace is known all the same.
     for namespace, told in (("gpu", True), ("apart", False)):
         said_so = role_of(role_object(pods, namespace=namespace, annotations=said("NodeLocal", GPU)))

@@ -18,7 +18,7 @@ from webhook.facts.rbac import (
     reaching,
     role_rules,
 )
-from webhook.facts.rbac_lint_beyond import beyond
+from webhook.facts.rbac_lint_beyond import Writers, beyond, writers_of
 from webhook.facts.rbac_lint_dra import (
     AUTHORITY,
     arbitrary_node,
@@ -218,18 +218,19 @@ def _any_authority(rules: Iterable[Placed]) -> bool:
 def _of_rules(rules: Iterable[Placed], whom: Sequence[Holder], snapshot: Snapshot) -> Iterator[Finding]:
     """What each rule tells by itself; of rules that are not for somebody, those about devices."""
     kinds: list[Holder | None] = [*_alike(whom)] or [None]
+    writers = writers_of(snapshot)
     told: dict[str, set[Finding]] = {}
     for placed, holder in product(rules, kinds):
         if holder is None and not of_dra(placed.rule):
             continue
         # Nobody reads the thousandth of a kind, and each of them is some work to write down.
         full = {rule for rule, alike in told.items() if len(alike) > MOST_ALIKE}
-        for each in _of_rule(placed, holder, snapshot, full):
+        for each in _of_rule(placed, holder, writers, full):
             told.setdefault(each.rule, set()).add(each)
             yield each
 
 
-def _of_rule(placed: Placed, holder: Holder | None, snapshot: Snapshot, full: Collection[str]) -> Iterator[Finding]:
+def _of_rule(placed: Placed, holder: Holder | None, writers: Writers, full: Collection[str]) -> Iterator[Finding]:
     whole = takes_everything(placed.rule)
     for name, check in _ALWAYS[:2] if whole else _ALWAYS:
         if name not in full:
@@ -239,7 +240,7 @@ def _of_rule(placed: Placed, holder: Holder | None, snapshot: Snapshot, full: Co
     for name, judge in _OF_HOLDER:
         if name not in full:
             yield from judge(placed, holder)
-    yield from beyond(placed, holder, snapshot, full)
+    yield from beyond(placed, holder, writers, full)
 
 
 def _inside(rules: Iterable[Placed], holder: Holder | None) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 
 from msgspec import Struct
 
@@ -16,6 +16,8 @@ from webhook.kube.rbac import PolicyRule
 from webhook.kube.rollout import GROUP as OURS
 from webhook.kube.snapshot import Snapshot
 
+Writers = Mapping[str, Set[str]]
+EVERYWHERE = "*"
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 # A connection is a write, whatever the verb: with get one may run commands, too.
 _CONNECTS = ("get", *WRITES)
@@ -137,9 +139,19 @@ _POWERS = (
 )
 
 
-def beyond(placed: Placed, holder: Holder, snapshot: Snapshot, full: Collection[str] = ()) -> Iterator[Finding]:
+def writers_of(snapshot: Snapshot) -> Writers:
+    """The names of the accounts that write for drivers, by namespace and ``EVERYWHERE``."""
+    found: dict[str, set[str]] = {}
+    for namespace, name in snapshot.writers:
+        for place in (namespace, EVERYWHERE):
+            found.setdefault(place, set()).add(name)
+    return found
+
+
+def beyond(placed: Placed, holder: Holder, writers: Writers, full: Collection[str] = ()) -> Iterator[Finding]:
     """What ``holder`` has by one rule and does not need: ``rbac-claim-write``, ``rbac-device-policy-write``,
     ``rbac-node-write``, ``rbac-escalation``, ``rbac-token-minting`` and ``rbac-guard-write``; not those in ``full``.
+    ``writers`` are those of :func:`writers_of`: a role may have thousands of rules.
     """
     rule = placed.rule
     for power in _POWERS:
@@ -158,7 +170,7 @@ def beyond(placed: Placed, holder: Holder, snapshot: Snapshot, full: Collection[
     if "rbac-escalation" not in full:
         yield from _impersonation(placed, holder)
     if "rbac-token-minting" not in full:
-        yield from _minting(placed, holder, snapshot)
+        yield from _minting(placed, holder, writers)
     if "rbac-guard-write" not in full:
         yield from _guard(placed, holder)
 
@@ -184,20 +196,22 @@ def _impersonated(rule: PolicyRule) -> Iterator[str]:
                 yield from resources if each == "*" else [each] if each.partition("/")[0] in resources else []
 
 
-def _minting(placed: Placed, holder: Holder, snapshot: Snapshot) -> Iterator[Finding]:
+def _minting(placed: Placed, holder: Holder, writers: Writers) -> Iterator[Finding]:
     """R13: tokens of drivers, and pods with their accounts, carry whatever node their maker wants."""
     rule = placed.rule
+    accounts = writers.get(EVERYWHERE if placed.everywhere else placed.namespace, frozenset())
+    own = bool(holder.account[1]) and (placed.everywhere or holder.account[0] == placed.namespace)
+    driving = bool(accounts) or own
     creates = bool(_verbs(rule, ("create",))) and ("" in rule.api_groups or "*" in rule.api_groups)
     if creates and names_resource(rule, "serviceaccounts/token"):
         why = "it makes tokens of drivers for any node"
-        accounts = {*snapshot.writers, *([holder.account] if holder.account[1] else [])}
-        inside = {name for namespace, name in accounts if placed.everywhere or namespace == placed.namespace}
-        if placed.everywhere or inside:
-            named = not rule.resource_names or not inside.isdisjoint(rule.resource_names)
-            if named:
-                yield _finding("rbac-token-minting", placed, ["create"], ["serviceaccounts/token"], why, holder)
-    driving = {namespace for namespace, _ in (*snapshot.writers, holder.account)} - {""}
-    if not placed.everywhere and placed.namespace not in driving:
+        if (placed.everywhere or driving) and (
+            not rule.resource_names
+            or not accounts.isdisjoint(rule.resource_names)
+            or (own and holder.account[1] in rule.resource_names)
+        ):
+            yield _finding("rbac-token-minting", placed, ["create"], ["serviceaccounts/token"], why, holder)
+    if not placed.everywhere and not driving:
         return
     if creates and names_resource(rule, "pods") and _makes(rule):
         why = "a pod with a driver's account, on a node of its choice, has a token for that node"
