@@ -178,6 +178,32 @@ def test_a_claim_that_does_not_decode_fits_nowhere(run, example, tmp_path):
     assert [reason["rule"] for node in value["nodes"] for reason in node["reasons"]] == ["decode"] * 3
 
 
+@pytest.mark.parametrize("pods", [1, 2])
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"containers": [{"name": "m", "resources": {"requests": {"cpu": "-1"}}}]}, "containers[0].resources.requests"),
+        (
+            {"initContainers": [{"name": "i", "resources": {"limits": {"cpu": "-1"}}}]},
+            "initContainers[0].resources.requests",
+        ),
+        ({"resources": {"requests": {"cpu": "-1"}}}, "resources.requests"),
+        ({"overhead": {"cpu": "-1"}}, "overhead"),
+    ],
+)
+def test_a_pod_that_asks_for_less_than_nothing_fits_nowhere(run, example, tmp_path, spec, path, pods):
+    rows = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}", "namespace": "studio"}, "spec": spec}
+        for number in range(pods)
+    ]
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(rows))
+    ran = fit(run, example, "--pod", tmp_path / "pods.yaml", "-o", "json")
+    value = json.loads(ran.out)
+    assert (ran.code, value["verdict"]) == (1, "nowhere")
+    found = {(reason["path"], reason["message"]) for node in value["nodes"] for reason in node["reasons"]}
+    assert found == {(f"spec.{path}[cpu]", f"has in Pod p{number} -1, needs zero or more") for number in range(pods)}
+
+
 @pytest.mark.parametrize("pods", [0, 2])
 def test_a_claim_of_a_class_that_is_not_there_fits_nowhere(run, example, tmp_path, pods):
     alternatives = [{"name": name, "deviceClassName": of} for name, of in (("a", "cpus.ferrite.example"), ("b", "no"))]

@@ -18,6 +18,7 @@ from webhook.kube.raw import mapping, text
 
 if TYPE_CHECKING:
     from webhook.kube.claims import Claim
+    from webhook.kube.core import Pod
     from webhook.kube.finding import Finding
     from webhook.kube.raw import Json
     from webhook.kube.release import Release
@@ -126,6 +127,7 @@ def fit(
     if not wanted:
         raise click.exceptions.Exit(2)
     refused = [each for obj in (*asked, *using) for each in _undecodable(obj, world.snapshot.release)]
+    refused += [each for pod in users for each in _negative(pod)]
     unknown = [] if refused else [each for claim in wanted for each in _without_class(claim, world.snapshot)]
     if refused or unknown:
         value = views.refused_view(world.snapshot, refused or unknown, *(["schema"] if refused else []))
@@ -162,6 +164,23 @@ def _undecodable(obj: Json, release: Release) -> Iterator[Finding]:
     for each in problems(obj, release):
         if each.severity == "error":
             yield replace(each, has=f"in {' '.join(filter(None, (obj['kind'], name)))} {each.has}")
+
+
+def _negative(pod: Pod) -> Iterator[Finding]:
+    """What a pod asks for less than nothing, which would leave room for others."""
+    from webhook.kube.finding import Finding
+    from webhook.kube.quantity import of_resource
+
+    asked = [("spec.resources.requests", pod.pod_requests or {}), ("spec.overhead", pod.overhead)]
+    for member, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
+        asked += [
+            (f"spec.{member}[{index}].resources.requests", each.requests) for index, each in enumerate(containers)
+        ]
+    for path, amounts in asked:
+        for name, amount in amounts.items():
+            if amount < 0:
+                has = f"in Pod {pod.name} {of_resource(name, amount)}"
+                yield Finding("decode", f"{path}[{name}]", has, "zero or more")
 
 
 def _without_class(claim: Claim, snapshot: Snapshot) -> Iterator[Finding]:
