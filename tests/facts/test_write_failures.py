@@ -12,10 +12,13 @@ import yaml
 
 from tests.facts.builders import Json
 from tests.facts.refused import EXPECTED
+from tests.facts.roles import binding_object, role_object, rule, world
 from webhook.facts.narrow_role import narrow_rules
 from webhook.facts.rbac_profile import ALLOCATOR, MULTI_NODE, NODE_LOCAL
 from webhook.facts.write_failure_advice import _RETRY, _TEXTS, BACKOFF, NEVER, POLICY, REREAD, WAIT, explained, retry
+from webhook.facts.write_failure_scope import lack
 from webhook.facts.write_failures import CAUSES, Failure, failures
+from webhook.facts.writers import Writer
 from webhook.kube.audit import read_event
 from webhook.kube.snapshot import Snapshot
 
@@ -309,3 +312,12 @@ def test_the_page_has_every_cause_and_shows_what_is_told() -> None:
     usual = {(cause, letter) for each in EXPECTED.values() for cause, letter in each if letter}
     assert {(cause, letter) for cause, letter, _ in rows if letter} == usual
     assert f"\n{explained(failure('driver-wrong-names')).text(POLICY)}\n" in page
+
+
+@pytest.mark.parametrize(("names", "mistake"), [([], "granted"), (["c1"], "scope"), (["", "c1"], "granted")])
+def test_a_right_to_allocate_that_is_asked_for_without_a_name_is_there_by_an_empty_one(
+    names: list[str], mistake: str
+) -> None:
+    objects = role_object(rule("resourceclaims/binding", "patch", *names)), binding_object()
+    writer = Writer("Unknown", "system:serviceaccount:gpu:plugin", "gpu", "plugin")
+    assert lack(writer, "resourceclaims/binding", ("patch",), "c1", "ns", world(*objects)).mistake == mistake

@@ -40,7 +40,7 @@ def lack(writer: Writer, resource: str, verbs: Collection[str], name: str, names
             continue
         if "*" not in rule.verbs and not set(verbs) & set(rule.verbs):
             other_verbs |= dict.fromkeys(rule.verbs)
-        elif whole and (grant.namespace or rule.resource_names):
+        elif whole and (grant.namespace or (rule.resource_names and "" not in rule.resource_names)):
             where = (
                 f"RoleBinding {'/'.join(grant.binding.key)}" if grant.namespace else f"names in {role.kind} {role.name}"
             )
