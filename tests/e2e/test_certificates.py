@@ -317,7 +317,8 @@ def test_a_secret_that_cannot_be_read_is_told_and_what_serves_goes_on(cluster: C
     before = shared_by(cluster, guard)
     where = cluster.path("Secret", NAME)
     cluster.as_admin.patch(where, {"data": {"tls.crt": b64encode(b"nonsense").decode()}})
-    told = f"ok, but secret {cluster.ns}/{NAME}/tls.crt: holds no readable PEM certificate"
+    fix = "put the one there that was issued"
+    told = f"ok, but secret {cluster.ns}/{NAME}/tls.crt: holds no readable PEM certificate; {fix}"
     eventually(lambda: f"[+]certificate renewal {told}" in guard.get("/readyz?verbose").text)
     assert shown(guard) == before.serving.certificate.serial_number
     lines = eventually(lambda: guard.lines(event="certificates not kept"))
