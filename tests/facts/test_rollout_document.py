@@ -128,6 +128,17 @@ def test_a_mistake_is_named_with_its_place(spec, path, fix):
     assert problems[path].severity == "error"
 
 
+def test_of_a_hold_that_ends_before_it_begins_it_is_not_said_that_it_does_not_hold():
+    """It stands from the write on: a time to begin at holds nothing back."""
+    [found] = document_problems(
+        rollout(hold={"reason": "x", "since": "2030-01-01T00:00:00Z", "until": "2029-01-01T00:00:00Z"})
+    )
+    assert found.message == (
+        "has 2029-01-01T00:00:00Z, not after since (2030-01-01T00:00:00Z), needs a later one: a hold stands until it "
+        "ends, whenever it began"
+    )
+
+
 @pytest.mark.parametrize(
     ("spec", "path"),
     [

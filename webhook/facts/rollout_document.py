@@ -257,7 +257,7 @@ def _hold_problems(spec: Json) -> list[Finding]:
     since, until = instant(text(hold.get("since"))), instant(text(hold.get("until")))
     if since is not None and until is not None and until <= since:
         has = f"{hold['until']}, not after since ({hold['since']})"
-        found.append(_bad("spec.hold.until", has, "a later time: such a hold holds nothing"))
+        found.append(_bad("spec.hold.until", has, "a later one: a hold stands until it ends, whenever it began"))
     both = set(_strings(hold.get("badMappings"))) & set(_strings(mapping(spec.get("resumeAt")).get("mappingDigests")))
     if both:
         has = f"{min(both)}, which spec.hold.badMappings lists too"
