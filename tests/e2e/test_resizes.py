@@ -79,3 +79,25 @@ def test_a_pod_grows_into_what_claims_leave_and_no_further(cluster: Cluster) -> 
     eventually(lambda: charged(cluster, guard, "pods") == 4.5)
     resize(cluster, "p1", "1")
     assert asked_for(cluster, "p1") == "1"
+
+
+def test_what_a_pod_still_holds_counts_while_its_own_request_shrinks(cluster: Cluster) -> None:
+    """A pod-level request of 2, of which the kubelet says that 5 are in force, is 5 for the scheduler and for us."""
+    shared_cpus(cluster, cpu="8")
+    guard = deployed(cluster)
+    cluster.pod("p1", cpu="1", spec={"resources": {"requests": {"cpu": "2"}}})
+    cluster.scheduled("p1")
+    eventually(lambda: charged(cluster, guard, "pods") == 2)
+    holds(cluster, "p1", "5")
+    eventually(lambda: charged(cluster, guard, "pods") == 5)
+    cluster.pod("p2", cpu="4")
+    eventually(lambda: any("Insufficient cpu" in each for each in cluster.events("p2", "FailedScheduling")))
+    holds(cluster, "p1", "2")
+    cluster.scheduled("p2")
+    eventually(lambda: charged(cluster, guard, "pods") == 6)
+
+
+def holds(cluster: Cluster, pod: str, cpu: str) -> None:
+    """The kubelet writes that ``cpu`` is in force for the whole pod."""
+    status = {"allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": cpu}}}
+    cluster.as_kubelet("n1").patch(cluster.path("Pod", pod, "status"), {"status": status})

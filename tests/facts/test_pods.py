@@ -46,6 +46,35 @@ def test_a_resize_in_flight_counts_the_larger_size() -> None:
     assert containers_request(read_pod(raw)) == {"cpu": 7}
 
 
+def test_a_pod_level_resize_in_flight_counts_the_larger_size() -> None:
+    """A kubelet writes what it has allocated for the pod, and what is in force, both with the pod's own overhead."""
+    raw = pod("p1", container("x", "1"), resources={"requests": {"cpu": "2"}}, overhead={"cpu": "1"})
+    assert pod_request(read_pod(raw)).total() == {"cpu": 3}
+    raw["status"]["resources"] = {"requests": {"cpu": "8", "memory": "1Gi"}}
+    assert pod_request(read_pod(raw)).total() == {"cpu": 8}
+    raw["status"]["allocatedResources"] = {"cpu": "9"}
+    assert pod_request(read_pod(raw)).total() == {"cpu": 9}
+    raw["spec"]["resources"]["requests"]["cpu"] = "10"
+    assert pod_request(read_pod(raw)).total() == {"cpu": 11}
+    # Without a pod-level request that is a sum, from before the containers were resized.
+    del raw["spec"]["resources"]
+    assert pod_request(read_pod(raw)).total() == {"cpu": 2}
+
+
+@pytest.mark.parametrize(("condition", "cpu"), [("Infeasible", 5), ("Deferred", 150)])
+def test_a_resize_that_the_kubelet_refused_counts_what_is_held(condition: str, cpu: int) -> None:
+    pending = [{"type": "PodResizePending", "status": "True", "reason": condition}]
+    raw = pod("p1", container("x", "100"), container("y", "50"))
+    raw["status"]["conditions"] = pending
+    raw["status"]["containerStatuses"] = [
+        {"name": name, "resources": {"requests": {"cpu": held}}} for name, held in (("x", "2"), ("y", "3"))
+    ]
+    assert containers_request(read_pod(raw)) == {"cpu": cpu}
+    level = pod("p2", container("x", "1"), resources={"requests": {"cpu": "150"}})
+    level["status"] |= {"conditions": pending, "resources": {"requests": {"cpu": "5"}}}
+    assert pod_request(read_pod(level)).total() == {"cpu": cpu}
+
+
 def test_other_resources_are_left_out() -> None:
     odd = {"name": "x", "resources": {"requests": {"cpu": "1", "example.com/gpu": "1", "hugepages-2Mi": "4Mi"}}}
     assert pod_request(made(odd)).total() == {"cpu": 1, "hugepages-2Mi": 4 * 2**20}

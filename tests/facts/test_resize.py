@@ -83,6 +83,27 @@ def test_a_resize_that_is_taken_back_while_it_is_in_flight() -> None:
     assert rules(before, more, *COSTS) == ["node-overcommit"]
 
 
+def test_a_refused_resize_is_followed_by_another() -> None:
+    """The one that the kubelet found infeasible counts for nothing, and the next is judged by what it asks for."""
+    before, less, more = sized("100"), sized("6"), sized("7")
+    for each in (before, less, more):
+        each["status"]["containerStatuses"] = [{"name": "main", "allocatedResources": {"cpu": "5"}}]
+        each["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+    assert rules(before, less, *COSTS) == []
+    assert rules(before, more, *COSTS) == ["node-overcommit"]
+
+
+def test_a_pod_level_resize_is_judged_by_what_it_asks_for() -> None:
+    """The kubelet writes what the pod holds, all the time; a budget that is left too small is told nevertheless."""
+    held, less, more = (sized("1", resources={"requests": {"cpu": cpu}}) for cpu in ("12", "10", "17"))
+    for each in (held, less, more):
+        each["status"]["resources"] = {"requests": {"cpu": "12"}}
+    assert rules(held, less, *COSTS) == ["pod-budget-too-small"]
+    assert rules(less, less, *COSTS) == []
+    assert rules(less, held, *COSTS) == []
+    assert rules(held, more, *COSTS) == ["node-overcommit"]
+
+
 def test_a_pod_level_request_has_the_claims_within() -> None:
     before, after, too_much = (sized("1", resources={"requests": {"cpu": cpu}}) for cpu in ("11", "16", "17"))
     assert rules(before, after, *COSTS) == []

@@ -175,6 +175,8 @@ def _kinds(key: bytes) -> Mapping[tuple[str, str], dict[str, Keep]]:
                 "phase",
                 "nominatedNodeName",
                 "startTime",
+                "allocatedResources",
+                "resources",
                 "resourceClaimStatuses",
                 "extendedResourceClaimStatus",
                 "nodeAllocatableResourceClaimStatuses",

@@ -67,12 +67,15 @@ class _ContainerStatus(Struct, gc=False):
 class _Condition(Struct, gc=False):
     type: Any = UNSET
     status: Any = UNSET
+    reason: Any = UNSET
 
 
 class _PodStatus(Struct, gc=False):
     phase: Any = UNSET
     nominatedNodeName: Any = UNSET  # noqa: N815
     startTime: Any = UNSET  # noqa: N815
+    allocatedResources: Any = UNSET  # noqa: N815
+    resources: Any = UNSET
     conditions: list[_Condition] | UnsetType = UNSET
     containerStatuses: list[_ContainerStatus] | UnsetType = UNSET  # noqa: N815
     initContainerStatuses: list[_ContainerStatus] | UnsetType = UNSET  # noqa: N815

@@ -105,7 +105,7 @@ def wanted_of(
             names[entry.name] = claim.name
             mine[claim.name] = claim
         pod = replace(_as_known(pod, snapshot.pods), claim_names=names)
-        pod = replace(pod, node="", nominated="", phase="Pending", entries=(), resize={})
+        pod = replace(pod, node="", nominated="", phase="Pending", entries=(), resize={}, held={}, infeasible=False)
         found.append(Wanted(pod, tuple(mine.values())))
     rest = [claim for key, claim in given.items() if key not in named]
     for key, template in patterns.items():

@@ -68,12 +68,16 @@ def _requests(pod: Pod, container: Container) -> Amounts:
     held = pod.resize.get(container.name)
     if not held:
         return container.requests
-    # While a resize is in flight the node must have room for the larger of what is wanted and what is held.
-    larger = dict(container.requests)
-    for resource, amount in held.items():
-        if resource in larger:
-            larger[resource] = max(amount, larger[resource])
-    return larger
+    return {name: _larger(pod, amount, held.get(name)) for name, amount in container.requests.items()}
+
+
+def _larger(pod: Pod, wanted: Number, held: Number | None) -> Number:
+    """While a resize is in flight the node must have room for the larger of what is wanted and what is held; for no
+    more than what is held once the kubelet has refused it.
+    """
+    if held is None:
+        return wanted
+    return held if pod.infeasible else max(wanted, held)
 
 
 def containers_request(pod: Pod) -> dict[str, Number]:
@@ -106,7 +110,8 @@ def pod_request(pod: Pod, claims: Amounts = _NONE, overhead: Amounts = _NONE) ->
     total then rounded up as node fit counts it (what that adds is the pod's own part).
 
     Claims come on top of the initialisation's largest moment; a pod-level request replaces the sum, resource by
-    resource; the pod's own ``overhead`` is always added. Resources that claims cannot cost are left out.
+    resource; the pod's own ``overhead`` is always added, but to what the status says of pod-level requests, where it is
+    in already. Resources that claims cannot cost are left out.
     """
     base = containers_request(pod)
     level = {name: amount for name, amount in (pod.pod_requests or {}).items() if _pod_level(name)}
@@ -117,7 +122,7 @@ def pod_request(pod: Pod, claims: Amounts = _NONE, overhead: Amounts = _NONE) ->
         by_claims, extra, fixed = claims.get(name, 0), overhead.get(name, 0), pod.overhead.get(name, 0)
         needed = base.get(name, 0) + by_claims + extra + fixed
         # Each pod is rounded up for itself, so that what is lost adds up: the node has no room for it.
-        total = rounded(name, level[name] + fixed if name in level else needed)
+        total = rounded(name, _larger(pod, level[name] + fixed, pod.held.get(name)) if name in level else needed)
         own = max(total - by_claims - extra, 0)
         resources[name] = Share(own, by_claims, extra, total, needed, name in level)
     return PodRequest(resources)

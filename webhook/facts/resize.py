@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from webhook.facts.account import Account, Amount
 from webhook.facts.fit import FitRow, node_rows
 from webhook.facts.pods import PodRequest, Share, budget_problems, pod_claims, pod_id, pod_request, will_count
@@ -23,13 +25,15 @@ def resize_problems(pod: Pod, old: Pod, account: Account, snapshot: Snapshot) ->
     What shrinks passes, however full the node is; so does a resource of which claims take nothing there, since a
     kubelet that knows no claims judges that as well.
     """
-    wanted, had = _shares(pod, account, snapshot), _shares(old, account, snapshot)
+    # What is held meanwhile is no answer to what is wanted, and what the kubelet refused was another size.
+    wanted, before = (_shares(replace(each, held={}, infeasible=False), account, snapshot) for each in (pod, old))
+    had = _shares(old, account, snapshot)
     grown = {
         name: _own(share)
         for name, share in wanted.items()
         if _own(share) > _own(had.get(name, _NOTHING)) and _claimed(account.resources.get(name, _UNTOUCHED))
     }
-    short = {name: share for name, share in wanted.items() if _lacking(share) > _lacking(had.get(name, _NOTHING))}
+    short = {name: share for name, share in wanted.items() if _lacking(share) > _lacking(before.get(name, _NOTHING))}
     rows = node_rows(account.without(pod=pod_id(pod)), {}, grown)
     return [*(_refusal(row, pod, account.node) for row in rows if not row.fits), *budget_problems(PodRequest(short))]
 

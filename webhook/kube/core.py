@@ -58,7 +58,9 @@ class PodClaim(Struct, frozen=True, gc=False):
 class Pod(Struct, frozen=True, gc=False):
     """A pod. ``pod_requests``/``pod_limits`` are the pod-level resources (None where there are none),
     ``claim_names`` maps pod-local claim names to ResourceClaim names where they are known,
-    ``resize`` are container requests of a resize in flight (status.allocatedResources or status resources).
+    ``resize`` are container requests of a resize in flight (status.allocatedResources or status resources), ``held``
+    what the pod-level requests are by the pod's status, with the pod's own overhead, and ``infeasible`` says that the
+    kubelet has refused the resize (condition PodResizePending).
     """
 
     namespace: str
@@ -84,6 +86,8 @@ class Pod(Struct, frozen=True, gc=False):
     extended_claim: str
     started: str
     resize: Mapping[str, Mapping[str, Number]]
+    held: Mapping[str, Number]
+    infeasible: bool
     ready: bool
     created: str
 
@@ -163,16 +167,17 @@ def _containers(rows: Any) -> tuple[Container, ...]:
     return tuple([_container(raw, init) for raw, init in rows])
 
 
+def _held(status: Json) -> dict[str, Number]:
+    """What a container, or a pod, holds by its status: the larger of what is allocated and what is in force."""
+    held = amounts(status.get("allocatedResources"))
+    for resource, amount in amounts(mapping(status.get("resources")).get("requests")).items():
+        held[resource] = max(amount, held.get(resource, amount))
+    return held
+
+
 def _resize(rows: Any) -> Mapping[str, Mapping[str, Number]]:
-    """What containers hold by [name, raw allocated resources, raw requests of the status]."""
-    found: dict[str, Mapping[str, Number]] = {}
-    for name, allocated, requests in rows:
-        held = amounts(allocated)
-        for resource, amount in amounts(requests).items():
-            held[resource] = max(amount, held.get(resource, amount))
-        if held:
-            found[name] = held
-    return found or _NOTHING
+    """What containers hold, by their raw statuses."""
+    return {text(row.get("name")): held for row in rows if (held := _held(row))} or _NOTHING
 
 
 _shared_containers, _shared_resize, _shared_amounts = by_content(_containers), by_content(_resize), by_content(amounts)
@@ -222,11 +227,13 @@ def _pod(obj: object, shares: bool) -> Pod:
     if limits:
         requests = {**limits, **(requests or {})}
     holding = [
-        [text(row.get("name")), row.get("allocatedResources"), mapping(row.get("resources")).get("requests")]
+        {name: row[name] for name in ("name", "allocatedResources", "resources") if name in row}
         for member in ("containerStatuses", "initContainerStatuses")
         for row in members(status.get(member))
         if "allocatedResources" in row or "resources" in row
     ]
+    # Since 1.36 a kubelet tells it of every pod; of one without pod-level requests it is no more than a sum.
+    held = {name: amount for name, amount in _held(status).items() if name in requests} if requests else {}
     conditions = {text(c.get("type")): c for c in members(status.get("conditions"))}
     make = _shared_containers if shares else _containers
     return Pod(
@@ -253,6 +260,8 @@ def _pod(obj: object, shares: bool) -> Pod:
         extended_claim=text(mapping(status.get("extendedResourceClaimStatus")).get("resourceClaimName")),
         started=text(status.get("startTime")),
         resize=(_shared_resize if shares else _resize)(holding) if holding else _NOTHING,
+        held=(shared(held) if shares else held) or _NOTHING,
+        infeasible=mapping(conditions.get("PodResizePending")).get("reason") == "Infeasible",
         ready=mapping(conditions.get("Ready")).get("status") == "True",
         created=text(metadata.get("creationTimestamp")),
     )

@@ -37,6 +37,7 @@ METADATA: Final[dict[str, Keep]] = {
     "managedFields": [{"time": True}],
 }
 _CONDITIONS: Final[Keep] = [{"type": True, "status": True}]
+_POD_CONDITIONS: Final[Keep] = [{"type": True, "status": True, "reason": True}]
 _CONTAINERS: Final[Keep] = [{"name": True, "resources": True, "restartPolicy": True}]
 _CONTAINER_STATUSES: Final[Keep] = [{"name": True, "allocatedResources": True, "resources": True}]
 _CLAIM_SPEC: Final[Keep] = {"devices": {"requests": True, "constraints": True}}
@@ -67,7 +68,9 @@ _FIELDS: Final[Mapping[tuple[str, str], dict[str, Keep]]] = {
             "phase": True,
             "nominatedNodeName": True,
             "startTime": True,
-            "conditions": _CONDITIONS,
+            "allocatedResources": True,
+            "resources": True,
+            "conditions": _POD_CONDITIONS,
             "containerStatuses": _CONTAINER_STATUSES,
             "initContainerStatuses": _CONTAINER_STATUSES,
             "resourceClaimStatuses": True,
